@@ -277,6 +277,7 @@ void AddChat(CLI::App& app, Command& command) {
       app.add_subcommand("chat",
                          "A conversation in the terminal. If standard input is not a terminal, "
                          "each of its lines is a question, except /reset and /exit");
+  chat->footer(kReconnectHelp);
   AddConnectionFlags(*chat, options->connection);
   chat->add_option("--system", options->system, "System message")->type_name("TEXT");
   AddSamplingFlags(*chat, options->sampling);

@@ -1,6 +1,7 @@
 // A connection to a server. Its error messages say what a user at a terminal can do.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -23,8 +24,12 @@ class Canceller {
   // ends. If Cancel was called before, Set runs the action at once.
   void Set(std::function<void()> action);
 
+  // Waits until Cancel is called or `time` has passed. Returns whether Cancel was called.
+  bool WaitFor(std::chrono::milliseconds time);
+
  private:
   Mutex mutex_;
+  CondVar cancelled_;
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> action_ ABSL_GUARDED_BY(mutex_);
 };
@@ -34,8 +39,10 @@ class Client {
  public:
   virtual ~Client() = default;
 
-  // Calls `on_piece` on the caller's thread for every message of the stream. Returns CANCELLED if
-  // `canceller` (may be null) cancelled the call.
+  // Calls `on_piece` on the caller's thread for every message of the stream. If the connection
+  // breaks, says so on standard error and goes on over another one, for as long as
+  // Connection::resume_limit allows. Returns CANCELLED if `canceller` (may be null) cancelled the
+  // call; the server then ends the request too.
   virtual absl::Status Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
                               Canceller* canceller = nullptr) const = 0;
   virtual absl::Status Stream(const v1::ChatRequest& request, const PieceFn& on_piece,
@@ -44,6 +51,10 @@ class Client {
   // within some seconds.
   virtual absl::StatusOr<v1::Model> GetModel() const = 0;
 };
+
+// For the help of commands that use a Client.
+inline constexpr char kReconnectHelp[] =
+    "If the connection breaks, the answer goes on over another one, tried for 30 s.";
 
 // Connects by gRPC or HTTP, depending on the form of the address. INVALID_ARGUMENT for an invalid
 // address.

@@ -19,6 +19,7 @@ inline constexpr int kExitUsage = 2;
 using Command = std::function<int()>;
 
 void AddServe(CLI::App& app, Command& command);
+void AddReplicas(CLI::App& app, Command& command);
 void AddGenerate(CLI::App& app, Command& command);
 void AddBatch(CLI::App& app, Command& command);
 void AddChat(CLI::App& app, Command& command);

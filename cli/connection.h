@@ -1,6 +1,7 @@
 // The server that a command connects to, and its credentials.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace CLI {
@@ -17,6 +18,8 @@ struct Connection {
   std::string api_key;                  // empty: none
   bool tls = false;                     // for gRPC; a URL has its own scheme
   std::string tls_ca;  // PEM file of the certificate authorities; empty: the system's
+  // How long a stream whose connection broke tries to go on; 0: not at all.
+  std::chrono::milliseconds resume_limit = std::chrono::seconds(30);
 
   bool is_url() const;
 };

@@ -2,12 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/interrupt.h"
 #include "cli/json_out.h"
 #include "cli/own_server.h"
 #include "cli/sampling_flags.h"
@@ -59,10 +61,11 @@ v1::ChatRequest MakeChatRequest(const GenerateFlags& options) {
 }
 
 // Prints text as it arrives. Choices arrive interleaved, so several choices are printed one after
-// the other.
+// the other. If nobody reads the text any more, cancels the answer.
 class TextPrinter {
  public:
-  explicit TextPrinter(bool one_choice) : one_choice_(one_choice) {}
+  TextPrinter(bool one_choice, Canceller& canceller)
+      : one_choice_(one_choice), canceller_(canceller) {}
 
   void Print(const v1::GenerateResponse& piece) {
     if (piece.has_prompt()) Write(piece.prompt().text());
@@ -76,24 +79,29 @@ class TextPrinter {
   }
 
  private:
-  static void Write(const std::string& text) {
+  void Write(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0) canceller_.Cancel();
   }
+
   const bool one_choice_;
+  Canceller& canceller_;
 };
 
-absl::Status Run(const GenerateFlags& options, const Connection& connection) {
+absl::Status Run(const GenerateFlags& options, const Connection& connection, Interrupt& interrupt,
+                 Canceller& canceller) {
+  // A stream that can be resumed would go on without this process.
+  interrupt.NoteFirst([&canceller] { canceller.Cancel(); });
   SC_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(connection));
   Completion completion;
-  TextPrinter printer(options.sampling.n() <= 1);
+  TextPrinter printer(options.sampling.n() <= 1, canceller);
   const auto on_piece = [&](const v1::GenerateResponse& piece) {
     completion.Add(piece);
     if (!options.json) printer.Print(piece);
   };
-  const absl::Status status = options.chat.empty()
-                                  ? client->Stream(MakeGenerateRequest(options), on_piece)
-                                  : client->Stream(MakeChatRequest(options), on_piece);
+  const absl::Status status =
+      options.chat.empty() ? client->Stream(MakeGenerateRequest(options), on_piece, &canceller)
+                           : client->Stream(MakeChatRequest(options), on_piece, &canceller);
   if (!options.json) {
     printer.End(completion);
   } else if (status.ok()) {
@@ -103,8 +111,13 @@ absl::Status Run(const GenerateFlags& options, const Connection& connection) {
 }
 
 int Generate(const GenerateFlags& options) {
-  const absl::Status status = WithServer(
-      options.server, [&](const Connection& connection) { return Run(options, connection); });
+  Canceller canceller;
+  Interrupt interrupt;  // before gRPC starts its threads
+  const absl::Status status = WithServer(options.server, [&](const Connection& connection) {
+    return Run(options, connection, interrupt, canceller);
+  });
+  if (interrupt.signal() != 0) return kExitBySignal + interrupt.signal();
+  if (std::ferror(stdout) != 0) return kExitBySignal + SIGPIPE;
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "error: {}\n", std::string(status.message()));
   return kExitError;
@@ -134,6 +147,7 @@ void AddPromptFlags(CLI::App& generate, GenerateFlags& options) {
 void AddGenerate(CLI::App& app, Command& command) {
   auto options = std::make_shared<GenerateFlags>();
   CLI::App* generate = app.add_subcommand("generate", "Completes one prompt and streams the text");
+  generate->footer(kReconnectHelp);
   AddServerFlags(*generate, options->server);
   AddPromptFlags(*generate, *options);
   generate

@@ -7,6 +7,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_interceptor.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "cli/probe.h"
+#include "cli/resumed_stream.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/status.h"
@@ -23,6 +25,7 @@ namespace stagecoach::cli {
 namespace {
 
 constexpr std::chrono::seconds kConnectTimeout(10);
+constexpr std::chrono::seconds kDropTimeout(2);
 
 // gRPC's built-in path of the system's CA bundle does not exist on every distribution.
 constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",
@@ -78,29 +81,82 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
   return grpc::SslCredentials(options);
 }
 
-// Whether gRPC itself reports a failed connection. A server that has lost a stage may quote the
-// same words after the stage's name, so the message must begin with them.
-bool IsConnectFailure(const grpc::Status& status) {
-  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
-  for (const char* sign :
-       {"failed to connect", "DNS resolution failed", "connections to all backends",
-        "Socket closed", "GOAWAY", "Trying to connect an http1.x server"}) {
-    if (status.error_message().starts_with(sign)) return true;
-  }
-  return false;
+// The words with which gRPC itself reports a failed connection. A server that has lost a stage may
+// quote the same words after the stage's name, so the message must begin with them.
+constexpr const char* kUnreachedSigns[] = {"failed to connect", "DNS resolution failed",
+                                           "connections to all backends",
+                                           "Trying to connect an http1.x server"};
+constexpr const char* kBrokenSigns[] = {"Socket closed",    "GOAWAY",      "recvmsg",  "sendmsg",
+                                        "Connection reset", "Broken pipe", "keepalive"};
+
+CallEnd::Cut CutOf(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return CallEnd::Cut::kNone;
+  const auto begins = [&status](const char* sign) {
+    return status.error_message().starts_with(sign);
+  };
+  if (std::ranges::any_of(kUnreachedSigns, begins)) return CallEnd::Cut::kUnreached;
+  return std::ranges::any_of(kBrokenSigns, begins) ? CallEnd::Cut::kBroken : CallEnd::Cut::kNone;
 }
 
-template <typename Start>
-absl::Status ReadAll(const GrpcClient& client, const Start& start, const PieceFn& on_piece,
-                     Canceller* canceller) {
-  grpc::ClientContext context;
-  if (canceller != nullptr) canceller->Set([&context] { context.TryCancel(); });
-  const auto reader = start(&context);
-  for (v1::GenerateResponse piece; reader->Read(&piece);) on_piece(piece);
-  const grpc::Status status = reader->Finish();
-  if (canceller != nullptr) canceller->Set(nullptr);
-  return client.Explain(status);
+using Reader = std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>;
+
+Reader Start(v1::Inference::Stub& stub, grpc::ClientContext* context,
+             const v1::GenerateRequest& request) {
+  return stub.Generate(context, request);
 }
+Reader Start(v1::Inference::Stub& stub, grpc::ClientContext* context,
+             const v1::ChatRequest& request) {
+  return stub.Chat(context, request);
+}
+Reader Start(v1::Inference::Stub& stub, grpc::ClientContext* context,
+             const v1::ResumeRequest& request) {
+  return stub.Resume(context, request);
+}
+
+template <typename Request>
+class GrpcCalls final : public StreamCalls {
+ public:
+  GrpcCalls(const GrpcClient& client, Request request, Canceller& canceller)
+      : client_(client), request_(std::move(request)), canceller_(canceller) {}
+
+  CallEnd Begin(bool resumable, const PartFn& on_part) override {
+    request_.set_resumable(resumable);
+    if (resumable && request_.request_id().empty()) request_.set_request_id(NewStreamName());
+    return Read(request_, resumable, on_part);
+  }
+  CallEnd Resume(uint64_t from, const PartFn& on_part) override {
+    v1::ResumeRequest rest;
+    rest.set_request_id(request_.request_id());
+    rest.set_from(from);
+    return Read(rest, /*has_positions=*/true, on_part);
+  }
+  void Drop() override {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kDropTimeout);
+    v1::CancelRequest cancel;
+    cancel.set_request_id(request_.request_id());
+    v1::CancelResponse done;
+    client_.stub().Cancel(&context, cancel, &done);
+  }
+
+ private:
+  template <typename AnyRequest>
+  CallEnd Read(const AnyRequest& request, bool has_positions, const PartFn& on_part) {
+    grpc::ClientContext context;
+    canceller_.Set([&context] { context.TryCancel(); });
+    const Reader reader = Start(client_.stub(), &context, request);
+    for (v1::GenerateResponse piece; reader->Read(&piece);) {
+      on_part({&piece, 1}, has_positions ? std::optional(piece.position()) : std::nullopt);
+    }
+    const grpc::Status status = reader->Finish();
+    canceller_.Set(nullptr);
+    return {.status = client_.Explain(status), .cut = CutOf(status)};
+  }
+
+  const GrpcClient& client_;
+  Request request_;
+  Canceller& canceller_;
+};
 
 }  // namespace
 
@@ -125,18 +181,25 @@ absl::StatusOr<std::unique_ptr<GrpcClient>> GrpcClient::Make(const Connection& c
 GrpcClient::GrpcClient(Connection connection, std::unique_ptr<v1::Inference::Stub> stub)
     : connection_(std::move(connection)), stub_(std::move(stub)) {}
 
+template <typename Request>
+absl::Status GrpcClient::StreamAny(const Request& request, const PieceFn& on_piece,
+                                   Canceller* canceller) const {
+  Canceller nobody;
+  Canceller& whose = canceller != nullptr ? *canceller : nobody;
+  GrpcCalls<Request> calls(*this, request, whose);
+  return ReadStream(calls,
+                    {.limit = connection_.resume_limit, .knows_server = knows_server_.load()},
+                    whose, on_piece);
+}
+
 absl::Status GrpcClient::Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
                                 Canceller* canceller) const {
-  return ReadAll(
-      *this, [&](grpc::ClientContext* context) { return stub_->Generate(context, request); },
-      on_piece, canceller);
+  return StreamAny(request, on_piece, canceller);
 }
 
 absl::Status GrpcClient::Stream(const v1::ChatRequest& request, const PieceFn& on_piece,
                                 Canceller* canceller) const {
-  return ReadAll(
-      *this, [&](grpc::ClientContext* context) { return stub_->Chat(context, request); }, on_piece,
-      canceller);
+  return StreamAny(request, on_piece, canceller);
 }
 
 absl::StatusOr<v1::Model> GrpcClient::GetModel() const {
@@ -145,6 +208,7 @@ absl::StatusOr<v1::Model> GrpcClient::GetModel() const {
   v1::Model model;
   const grpc::Status status = stub_->GetModel(&context, {}, &model);
   if (!status.ok()) return Explain(status);
+  knows_server_ = true;
   return model;
 }
 
@@ -154,7 +218,7 @@ absl::Status GrpcClient::Explain(const grpc::Status& status) const {
     return absl::UnauthenticatedError(fmt::format(
         "{}; give the key with --api-key, or as STAGECOACH_API_KEY", status.error_message()));
   }
-  if (!IsConnectFailure(status)) return FromGrpc(status);
+  if (CutOf(status) == CallEnd::Cut::kNone) return FromGrpc(status);
   const bool tls = connection_.tls || !connection_.tls_ca.empty();
   switch (Probe(server)) {
     case Spoken::kHttp:

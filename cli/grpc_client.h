@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -30,9 +31,13 @@ class GrpcClient final : public Client {
 
  private:
   GrpcClient(Connection connection, std::unique_ptr<v1::Inference::Stub> stub);
+  template <typename Request>
+  absl::Status StreamAny(const Request& request, const PieceFn& on_piece,
+                         Canceller* canceller) const;
 
   const Connection connection_;
   const std::unique_ptr<v1::Inference::Stub> stub_;
+  mutable std::atomic<bool> knows_server_ = false;  // GetModel has succeeded
 };
 
 }  // namespace stagecoach::cli

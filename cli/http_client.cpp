@@ -15,10 +15,14 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <optional>
+#include <stop_token>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "cli/host_port.h"
 #include "cli/http_messages.h"
+#include "common/host_port.h"
+#include "common/mutex.h"
 #include "common/status.h"
 
 namespace stagecoach::cli {
@@ -32,6 +36,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::chrono::seconds kHttpConnectTimeout(10);
+constexpr std::chrono::seconds kDropTimeout(2);
 constexpr size_t kMostErrorBytes = 64 << 10;
 
 absl::Status ConnectTo(asio::io_context& loop, const std::string& host, const std::string& port,
@@ -71,15 +76,16 @@ absl::Status ErrorOf(unsigned status, const std::string& body) {
   }
   if (status == 404) return absl::NotFoundError(message);
   if (status == 429) return absl::ResourceExhaustedError(message);
-  if (status == 503) return absl::UnavailableError(message);
+  if (status >= 502 && status <= 504) return absl::UnavailableError(message);
   return status < 500 ? absl::InvalidArgumentError(message) : absl::InternalError(message);
 }
 
 template <typename Stream, typename BodyFn>
-absl::Status Exchange(Stream& stream, const http::request<http::string_body>& request,
-                      const BodyFn& on_body) {
-  const auto lost = [](const error_code& error) {
-    return absl::UnavailableError(fmt::format("the connection was lost: {}", error.message()));
+CallEnd Exchange(Stream& stream, const http::request<http::string_body>& request,
+                 const BodyFn& on_body) {
+  const auto lost = [](const error_code& error) -> CallEnd {
+    return {.status = absl::UnavailableError("the connection broke: " + error.message()),
+            .cut = CallEnd::Cut::kBroken};
   };
   error_code error;
   http::write(stream, request, error);
@@ -99,13 +105,14 @@ absl::Status Exchange(Stream& stream, const http::request<http::string_body>& re
     if (error == http::error::need_buffer) error = {};
     if (error) return lost(error);
     const std::string_view got(chunk, sizeof chunk - parser.get().body().size);
-    if (status == 200) {
+    if (status / 100 == 2) {
       on_body(got);
     } else if (refusal.size() < kMostErrorBytes) {
       refusal += got;
     }
   }
-  return status == 200 ? absl::OkStatus() : ErrorOf(status, refusal);
+  if (status / 100 != 2) return {.status = ErrorOf(status, refusal)};
+  return {};
 }
 
 }  // namespace
@@ -133,11 +140,11 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Make(const Connection& c
 HttpClient::HttpClient(Connection connection, Url url)
     : connection_(std::move(connection)), url_(std::move(url)) {}
 
-absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
-                             const BodyFn& on_body, Canceller* canceller) const {
+CallEnd HttpClient::Ask(std::string_view method, const std::string& path, const std::string& body,
+                        const BodyFn& on_body, Canceller* canceller) const {
   http::request<http::string_body> request;
   request.version(11);
-  request.method(body.empty() ? http::verb::get : http::verb::post);
+  request.method_string(method);
   request.target(url_.base + path);
   request.set(http::field::host, url_.host + ":" + url_.port);
   request.set(http::field::user_agent, "stagecoach");
@@ -161,8 +168,8 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
       tls.load_verify_file(connection_.tls_ca, error);
     }
     if (error) {
-      return absl::InvalidArgumentError(
-          fmt::format("--tls-ca {}: {}", connection_.tls_ca, error.message()));
+      return {.status = absl::InvalidArgumentError(
+                  fmt::format("--tls-ca {}: {}", connection_.tls_ca, error.message()))};
     }
     tls.set_verify_mode(asio::ssl::verify_peer, error);
     tls.set_verify_callback(asio::ssl::host_name_verification(url_.host), error);
@@ -170,10 +177,11 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
   beast::ssl_stream<tcp::socket> stream(loop, tls);
   tcp::socket& socket = stream.next_layer();
   if (absl::Status status = ConnectTo(loop, url_.host, url_.port, socket); !status.ok()) {
-    return absl::UnavailableError(
-        fmt::format("no server answers at {} ({}); start one with `stagecoach serve MODEL --http "
-                    "HOST:PORT`, or give its address with --server",
-                    connection_.server, std::string(status.message())));
+    return {.status = absl::UnavailableError(fmt::format(
+                "no server answers at {} ({}); start one with `stagecoach serve MODEL --http "
+                "HOST:PORT`, or give its address with --server",
+                connection_.server, std::string(status.message()))),
+            .cut = CallEnd::Cut::kUnreached};
   }
   bool is_cancelled = false;  // written under the canceller's lock, read after Set(nullptr)
   if (canceller != nullptr) {
@@ -182,63 +190,125 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
       shutdown(fd, SHUT_RDWR);
     });
   }
-  absl::Status status;
+  CallEnd end;
   if (url_.tls) {
     SSL_set_tlsext_host_name(stream.native_handle(), url_.host.c_str());
     stream.handshake(asio::ssl::stream_base::client, error);
-    status = error ? absl::UnavailableError(fmt::format(
-                         "no TLS connection to {}: {}; check that an authority in --tls-ca has "
-                         "signed its certificate, and that the certificate has this name",
-                         connection_.server, error.message()))
-                   : Exchange(stream, request, on_body);
+    if (error) {
+      end = {.status = absl::UnavailableError(fmt::format(
+                 "no TLS connection to {}: {}; check that an authority in --tls-ca has signed its "
+                 "certificate, and that the certificate has this name",
+                 connection_.server, error.message())),
+             .cut = CallEnd::Cut::kUnreached};
+    } else {
+      end = Exchange(stream, request, on_body);
+    }
   } else {
-    status = Exchange(socket, request, on_body);
+    end = Exchange(socket, request, on_body);
   }
   if (canceller != nullptr) canceller->Set(nullptr);
-  return is_cancelled ? absl::CancelledError("cancelled") : status;
+  if (is_cancelled) return {.status = absl::CancelledError("cancelled")};
+  return end;
 }
 
-absl::Status HttpClient::StreamEvents(const std::string& path, const std::string& body,
-                                      const PieceFn& on_piece, Canceller* canceller) const {
+class HttpClient::Calls final : public StreamCalls {
+ public:
+  Calls(const HttpClient& client, std::string path, json::object body, Canceller& canceller)
+      : client_(client), path_(std::move(path)), body_(std::move(body)), canceller_(canceller) {}
+
+  CallEnd Begin(bool resumable, const PartFn& on_part) override {
+    json::object body = body_;
+    if (resumable) {
+      body["request_id"] = name_;
+      body["stream_options"].as_object()["resumable"] = true;
+    }
+    return Read("POST", path_, json::serialize(body), on_part);
+  }
+  CallEnd Resume(uint64_t from, const PartFn& on_part) override {
+    return Read("GET", fmt::format("/v1/streams/{}?from={}", name_, from), "", on_part);
+  }
+  void Drop() override {
+    Canceller late;
+    const std::jthread timer([&late](const std::stop_token& stop) {
+      if (!WaitForStop(stop, kDropTimeout)) late.Cancel();
+    });
+    client_.Ask("DELETE", "/v1/streams/" + name_, "", [](std::string_view) {}, &late);
+  }
+
+ private:
   using Clock = std::chrono::steady_clock;
   using Milliseconds = std::chrono::duration<double, std::milli>;
-  const Clock::time_point sent = Clock::now();
-  std::optional<double> ttft_ms;
-  absl::Status failure;
-  EventReader events([&](const json::object& event) {
-    if (absl::Status told = EventError(event); !told.ok()) failure = told;
-    for (v1::GenerateResponse& piece : PiecesOf(event)) {
-      const bool has_text = !piece.text().empty() || !piece.reasoning().empty();
-      if (has_text && !ttft_ms) ttft_ms = Milliseconds(Clock::now() - sent).count();
-      if (piece.has_usage()) {
-        piece.mutable_timing()->set_ttft_ms(ttft_ms.value_or(0));
-        piece.mutable_timing()->set_total_ms(Milliseconds(Clock::now() - sent).count());
-      }
-      on_piece(piece);
+
+  CallEnd Read(std::string_view method, const std::string& path, const std::string& body,
+               const PartFn& on_part) {
+    absl::Status failure;
+    bool has_ids = false;
+    EventReader events([&](const json::object& event, std::optional<uint64_t> id) {
+      if (absl::Status told = EventError(event); !told.ok()) failure = told;
+      has_ids = has_ids || id.has_value();
+      std::vector<v1::GenerateResponse> pieces = PiecesOf(event);
+      for (v1::GenerateResponse& piece : pieces) AddTiming(piece);
+      on_part(pieces, id);
+    });
+    CallEnd end = client_.Ask(
+        method, path, body, [&](std::string_view bytes) { events.Push(bytes); }, &canceller_);
+    if (!end.status.ok()) return end;
+    if (!failure.ok()) return {.status = failure};
+    // A proxy may end a response in order although its server is gone.
+    if (has_ids && !events.is_done()) {
+      return {.status = absl::UnavailableError("the response ended too early"),
+              .cut = CallEnd::Cut::kBroken};
     }
-  });
-  SC_RETURN_IF_ERROR(
-      Ask(path, body, [&](std::string_view bytes) { events.Push(bytes); }, canceller));
-  return failure;
+    return end;
+  }
+
+  void AddTiming(v1::GenerateResponse& piece) {
+    const double now_ms = Milliseconds(Clock::now() - sent_).count();
+    const bool has_text = !piece.text().empty() || !piece.reasoning().empty();
+    if (has_text && !ttft_ms_) ttft_ms_ = now_ms;
+    if (!piece.has_usage()) return;
+    piece.mutable_timing()->set_ttft_ms(ttft_ms_.value_or(0));
+    piece.mutable_timing()->set_total_ms(now_ms);
+  }
+
+  const HttpClient& client_;
+  const std::string path_;
+  const json::object body_;
+  const std::string name_ = NewStreamName();
+  const Clock::time_point sent_ = Clock::now();
+  std::optional<double> ttft_ms_;
+  Canceller& canceller_;
+};
+
+absl::Status HttpClient::StreamEvents(const std::string& path, json::object body,
+                                      const PieceFn& on_piece, Canceller* canceller) const {
+  Canceller nobody;
+  Canceller& whose = canceller != nullptr ? *canceller : nobody;
+  Calls calls(*this, path, std::move(body), whose);
+  return ReadStream(calls,
+                    {.limit = connection_.resume_limit, .knows_server = knows_server_.load()},
+                    whose, on_piece);
 }
 
 absl::Status HttpClient::Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
                                 Canceller* canceller) const {
   SC_ASSIGN_OR_RETURN(const json::object body, ToHttp(request));
-  return StreamEvents("/v1/completions", json::serialize(body), on_piece, canceller);
+  return StreamEvents("/v1/completions", body, on_piece, canceller);
 }
 
 absl::Status HttpClient::Stream(const v1::ChatRequest& request, const PieceFn& on_piece,
                                 Canceller* canceller) const {
   SC_ASSIGN_OR_RETURN(const json::object body, ToHttp(request));
-  return StreamEvents("/v1/chat/completions", json::serialize(body), on_piece, canceller);
+  return StreamEvents("/v1/chat/completions", body, on_piece, canceller);
 }
 
 absl::StatusOr<v1::Model> HttpClient::GetModel() const {
   std::string text;
   SC_RETURN_IF_ERROR(
-      Ask("/v1/models", "", [&](std::string_view bytes) { text += bytes; }, nullptr));
-  return ModelOf(text);
+      Ask("GET", "/v1/models", "", [&](std::string_view bytes) { text += bytes; }, nullptr).status);
+  absl::StatusOr<v1::Model> model = ModelOf(text);
+  if (model.ok()) knows_server_ = true;
+  return model;
 }
 
 }  // namespace stagecoach::cli

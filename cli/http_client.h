@@ -1,10 +1,14 @@
 // Client over OpenAI's HTTP API; works with this server and with others.
 #pragma once
 
+#include <atomic>
+#include <boost/json/object.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cli/client.h"
+#include "cli/resumed_stream.h"
 
 namespace stagecoach::cli {
 
@@ -23,6 +27,7 @@ class HttpClient final : public Client {
   absl::StatusOr<v1::Model> GetModel() const override;
 
  private:
+  class Calls;
   struct Url {
     bool tls = false;
     std::string host, port;
@@ -31,14 +36,15 @@ class HttpClient final : public Client {
   using BodyFn = std::function<void(std::string_view)>;
 
   HttpClient(Connection connection, Url url);
-  // An empty `body` sends GET. `on_body` receives the body of a successful response as it arrives.
-  absl::Status Ask(const std::string& path, const std::string& body, const BodyFn& on_body,
-                   Canceller* canceller) const;
-  absl::Status StreamEvents(const std::string& path, const std::string& body,
+  // `on_body` receives the body of a successful response as it arrives.
+  CallEnd Ask(std::string_view method, const std::string& path, const std::string& body,
+              const BodyFn& on_body, Canceller* canceller) const;
+  absl::Status StreamEvents(const std::string& path, boost::json::object body,
                             const PieceFn& on_piece, Canceller* canceller) const;
 
   const Connection connection_;
   const Url url_;
+  mutable std::atomic<bool> knows_server_ = false;  // GetModel has succeeded
 };
 
 }  // namespace stagecoach::cli

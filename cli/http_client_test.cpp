@@ -144,13 +144,17 @@ TEST_CASE("sampling parameters are sent by name, log-probabilities are not sent"
 
 TEST_CASE("events are complete wherever the byte stream is split") {
   int n_events = 0;
-  EventReader reader([&](const boost::json::object& event) {
+  EventReader reader([&](const boost::json::object& event, std::optional<uint64_t> id) {
     ++n_events;
     CHECK(event.at("a") == 1);
+    CHECK(id == 12);
   });
-  for (const char byte : std::string("data: {\"a\":1}\r\n\r\ndata: [DONE]\n\n")) {
+  for (const char byte : std::string("id: 12\r\ndata: {\"a\":1}\r\n\r\ndata: [DONE]\n\n")) {
+    CHECK(!reader.is_done());
     reader.Push(std::string_view(&byte, 1));
+    if (reader.is_done()) break;
   }
+  CHECK(reader.is_done());
   CHECK(n_events == 1);
 }
 

@@ -4,6 +4,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <boost/json.hpp>
+#include <charconv>
 #include <utility>
 
 #include "common/status.h"
@@ -178,18 +179,33 @@ absl::StatusOr<v1::Model> ModelOf(std::string_view models) {
 }
 
 void EventReader::Push(std::string_view bytes) {
-  constexpr std::string_view kData = "data:";
   for (const char byte : bytes) {
     if (byte != '\n') {
       line_ += byte;
       continue;
     }
-    if (line_.starts_with(kData)) {
-      boost::system::error_code error;
-      const json::value parsed = json::parse(line_.substr(kData.size()), error);
-      if (!error && parsed.is_object()) on_event_(parsed.get_object());
-    }
+    if (line_.ends_with('\r')) line_.pop_back();
+    TakeLine();
     line_.clear();
+  }
+}
+
+void EventReader::TakeLine() {
+  constexpr std::string_view kData = "data:", kId = "id:", kDone = "[DONE]";
+  if (line_.starts_with(kId)) {
+    uint64_t id = 0;
+    const size_t digits = line_.find_first_not_of(' ', kId.size());
+    if (digits == std::string::npos) return;
+    const char* const end = line_.data() + line_.size();
+    const auto [rest, error] = std::from_chars(line_.data() + digits, end, id);
+    if (error == std::errc() && rest == end) id_ = id;
+  } else if (line_.starts_with(kData)) {
+    const std::string data = line_.substr(kData.size());
+    boost::system::error_code error;
+    const json::value parsed = json::parse(data, error);
+    if (!error && parsed.is_object()) on_event_(parsed.get_object(), id_);
+    is_done_ = is_done_ || data.find(kDone) < 2;
+    id_.reset();
   }
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,16 +29,24 @@ absl::Status EventError(const boost::json::object& event);
 absl::StatusOr<v1::Model> ModelOf(std::string_view models);
 
 // Splits a byte stream into server-sent events; the bytes may be cut anywhere. `on_event` receives
-// each event's data if it is a JSON object; other data, such as [DONE], is skipped.
+// each event's data if it is a JSON object, and the event's id if it is a number that stands before
+// the data. Other data is skipped.
 class EventReader {
  public:
-  explicit EventReader(std::function<void(const boost::json::object&)> on_event)
-      : on_event_(std::move(on_event)) {}
+  using EventFn = std::function<void(const boost::json::object&, std::optional<uint64_t> id)>;
+
+  explicit EventReader(EventFn on_event) : on_event_(std::move(on_event)) {}
   void Push(std::string_view bytes);
+  // Whether [DONE] has come.
+  bool is_done() const { return is_done_; }
 
  private:
-  const std::function<void(const boost::json::object&)> on_event_;
+  void TakeLine();
+
+  const EventFn on_event_;
   std::string line_;
+  std::optional<uint64_t> id_;
+  bool is_done_ = false;
 };
 
 }  // namespace stagecoach::cli

@@ -9,6 +9,7 @@ Interrupt::Interrupt()
         while (const int signal = signals_.Wait()) {
           if (!notes_first_ || signal_ != 0) std::_Exit(kExitBySignal + signal);
           signal_ = signal;
+          if (then_) then_();
         }
       }) {}
 

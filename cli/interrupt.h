@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "common/process.h"
 
@@ -19,12 +21,17 @@ class Interrupt {
 
   // The recorded signal; 0: none yet. Thread-safe.
   int signal() const { return signal_; }
-  // Before this call, the first signal also ends the process. Thread-safe.
-  void NoteFirst() { notes_first_ = true; }
+  // Before this call, the first signal also ends the process. The first signal after it calls
+  // `then` (may be null), on another thread. Call it once.
+  void NoteFirst(std::function<void()> then = nullptr) {
+    then_ = std::move(then);
+    notes_first_ = true;
+  }
 
  private:
   ShutdownSignals signals_;
   std::atomic<int> signal_{0};
+  std::function<void()> then_;  // constant once notes_first_ is true
   std::atomic<bool> notes_first_{false};
   std::thread watcher_;  // last member: the thread uses all others
 };

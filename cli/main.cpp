@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
 
   Command command;
   AddServe(app, command);
+  AddReplicas(app, command);
   AddGenerate(app, command);
   AddChat(app, command);
   AddBatch(app, command);

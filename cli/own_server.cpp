@@ -40,6 +40,7 @@ absl::Status WithServer(const ServerChoice& choice,
   if (!endpoints.ok()) return endpoints.status();
   Connection own;
   own.server = endpoints->grpc;
+  own.resume_limit = {};  // if this router dies, the cluster ends
   const absl::Status used = use(own);
   cluster.RequestStop();
   const absl::Status ended = cluster.Wait();

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <string_view>
 
-#include "cli/host_port.h"
+#include "common/host_port.h"
 
 namespace stagecoach::cli {
 namespace {

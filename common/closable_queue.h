@@ -78,9 +78,7 @@ class ClosableQueue {
     // wait_until may add to the deadline, and time_point::max() would overflow into the past.
     if (deadline == Clock::time_point::max()) return Pop();
     MutexLock lock(mutex_);
-    if (!has_items_.wait_until(lock, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          return !closed_.ok() || size_ > 0;
-        })) {
+    if (!AwaitItemsUntil(lock, deadline)) {
       return absl::DeadlineExceededError("nothing was queued in time");
     }
     if (size_ == 0) return closed_;
@@ -95,6 +93,17 @@ class ClosableQueue {
   absl::Status Wait() {
     MutexLock lock(mutex_);
     AwaitItems(lock);
+    return size_ > 0 ? absl::OkStatus() : closed_;
+  }
+
+  // Like Wait. Returns DEADLINE_EXCEEDED if the queue is still empty at `deadline`.
+  absl::Status WaitUntil(Clock::time_point deadline) {
+    // See PopUntil.
+    if (deadline == Clock::time_point::max()) return Wait();
+    MutexLock lock(mutex_);
+    if (!AwaitItemsUntil(lock, deadline)) {
+      return absl::DeadlineExceededError("nothing was queued in time");
+    }
     return size_ > 0 ? absl::OkStatus() : closed_;
   }
 
@@ -142,6 +151,14 @@ class ClosableQueue {
 
   void AwaitItems(MutexLock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     has_items_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !closed_.ok() || size_ > 0;
+    });
+  }
+
+  // False: neither items nor the end came by then.
+  bool AwaitItemsUntil(MutexLock& lock, Clock::time_point deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return has_items_.wait_until(lock, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return !closed_.ok() || size_ > 0;
     });
   }

@@ -94,12 +94,15 @@ TEST_CASE("waiting for an item ends at the deadline") {
   ClosableQueue<int> queue;
   const auto past = std::chrono::steady_clock::now() - std::chrono::hours(1);
   CHECK(absl::IsDeadlineExceeded(queue.PopUntil(past).status()));
+  CHECK(absl::IsDeadlineExceeded(queue.WaitUntil(past)));
   REQUIRE(queue.Push(1).ok());
+  CHECK(queue.WaitUntil(past).ok());
   CHECK(queue.PopUntil(past).value() == 1);
   REQUIRE(queue.Push(2).ok());
   CHECK(queue.PopUntil(std::chrono::steady_clock::time_point::max()).value() == 2);
   queue.Close(absl::AbortedError("closed"));
   CHECK(absl::IsAborted(queue.PopUntil(past).status()));
+  CHECK(absl::IsAborted(queue.WaitUntil(past)));
 }
 
 TEST_CASE("closing wakes a blocked producer and blocked consumers with the reason") {

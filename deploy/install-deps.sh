@@ -10,9 +10,9 @@ readonly RUST_MINIMUM=1.89
 packages=(
   g++ make cmake ninja-build pkg-config ccache mold python3
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libre2-dev
-  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libedit-dev libssl-dev libsqlite3-dev
+  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libedit-dev libssl-dev libsqlite3-dev libhiredis-dev
 )
-test_packages=(git python3-venv clang-format-19 clang-19 clang-tidy-19 curl openssl iproute2 iptables)
+test_packages=(git python3-venv clang-format-19 clang-19 clang-tidy-19 curl openssl iproute2 iptables redis-server)
 # For the web page's tests: downloads 124 MB. Ubuntu has Chromium only as a snap.
 page_packages=(chromium chromium-driver fonts-dejavu-core)
 fuzz_packages=(clang-19 libclang-rt-19-dev llvm-19)

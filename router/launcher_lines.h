@@ -1,5 +1,6 @@
 // What the router tells whoever started it, in lines of its standard output: which workers are
-// stalled, and when a pipeline works again. `stagecoach serve` reads them (cli/launch/cluster.cpp).
+// stalled, when a pipeline works again, and which replicas come and go. `stagecoach serve` reads
+// them (cli/launch/cluster.cpp).
 #pragma once
 
 #include <string>
@@ -13,16 +14,22 @@ namespace stagecoach::router {
 // Thread-safe.
 class LauncherLines {
  public:
-  explicit LauncherLines(size_t n_pipelines) : stalled_(n_pipelines) {}
-
   // "stalled ADDRESS...": all workers that are stalled now, whenever that changes.
   void SetStalled(size_t pipeline, std::vector<std::string> addresses);
   // "replace ADDRESS...": asks for other workers there, because these would never answer.
   void AskToReplace(const std::vector<std::string>& addresses);
   // "restored": a pipeline that had lost workers works again.
   void SayRestored();
+  // "add N": asks for the workers of replica N. Their addresses come by another way.
+  void AskToAdd(size_t replica);
+  // "added ADDRESS...": these workers belong to a replica that gets requests now.
+  void SayAdded(const std::vector<std::string>& addresses);
+  // "drained ADDRESS...": these workers are not needed any more.
+  void SayDrained(const std::vector<std::string>& addresses);
 
  private:
+  void Say(const std::string& line);
+
   Mutex mutex_;
   std::vector<std::vector<std::string>> stalled_ ABSL_GUARDED_BY(mutex_);  // by pipeline
 };

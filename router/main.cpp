@@ -29,6 +29,7 @@
 #include "common/status.h"
 #include "common/trace/otlp_exporter.h"
 #include "router/access/access.h"
+#include "router/control_server.h"
 #include "router/dispatch/grammar_client.h"
 #include "router/dispatch/pipeline_setup.h"
 #include "router/dispatch/stage_stats.h"
@@ -38,6 +39,8 @@
 #include "router/frontend/throughput_log.h"
 #include "router/journal/journal_metrics.h"
 #include "router/launcher_lines.h"
+#include "router/pipeline_metrics.h"
+#include "router/replica_changes.h"
 #include "router/replicas/replica_set.h"
 #include "router/served_pipelines.h"
 #include "router/stall_switch.h"
@@ -56,7 +59,8 @@ struct Flags {
   std::vector<std::string> stages;
   InternalFlags internal;
   std::string log_level = "info";
-  pid_t parent = 0;  // 0: do not exit with a parent process
+  pid_t parent = 0;          // 0: do not exit with a parent process
+  int launcher_socket = -1;  // -1: none
   ServeFlags serve;
 };
 
@@ -74,13 +78,13 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipelines& pi
                                     Journal* journal) {
   FrontendOptions options;
   options.journal = journal;
-  options.stalled = [&pipelines] { return StalledStages(pipelines); };
+  options.stages = [&pipelines] { return StageStatuses(pipelines); };
   options.not_ready = [&pipelines, thread_watch] {
     const std::string stalled = thread_watch->Stalled();
     return stalled.empty() ? TroubleOfAll(pipelines) : stalled;
   };
   options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
-  options.max_choices = options.max_prompts + pipelines.front()->pipeline().config.max_sequences();
+  options.max_choices = options.max_prompts + pipelines[0].pipeline().config.max_sequences();
   options.request_memory_bytes = serve.request_memory_bytes;
   options.streams = serve.streams;
   options.traces = {.spans = spans, .sample_ratio = serve.trace_sample_ratio};
@@ -138,32 +142,42 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     spans = std::make_shared<OtlpExporter>(
         OtlpOptions{.endpoint = endpoint, .service = "stagecoach-router"});
   }
-  StallSwitch stall_switch(set_up.size());
-  LauncherLines launcher_lines(set_up.size());
-  std::atomic<size_t> n_pipelines{set_up.size()};  // without those that are lost for good
+  StallSwitch stall_switch;
+  LauncherLines launcher_lines;
+  std::atomic<size_t> n_pipelines{0};  // without those that are drained or lost for good
   Pipelines pipelines;
-  std::vector<ReplicaOptions> replicas;
-  for (size_t i = 0; i < set_up.size(); ++i) {
-    pipelines.push_back(std::make_unique<ServedPipeline>(
+  const auto leave_out = [&stop, &n_pipelines](const absl::Status& why) {
+    const size_t n_left = --n_pipelines;
+    if (n_left == 0) stop.Stop(why);
+    return n_left;
+  };
+  const auto make_pipeline = [&](const PipelineOptions& options, Pipeline with_workers) {
+    const size_t replica = pipelines.size();
+    ++n_pipelines;
+    return std::make_unique<ServedPipeline>(
         ServedPipeline::Context{
-            .replica = i,
+            .replica = replica,
             .spec = &spec,
             .flags = &flags.serve,
-            .flight = i == 0 ? flight : nullptr,  // its records are those of one pipeline
+            .flight = replica == 0 ? flight : nullptr,  // its records are those of one pipeline
             .stop = &stop,
             .stall_switch = &stall_switch,
             .launcher_lines = &launcher_lines,
             .on_gone =
-                [i, &stop, &n_pipelines](const absl::Status& loss) {
-                  const size_t n_left = --n_pipelines;
-                  if (n_left == 0) return stop.Stop(loss);
-                  spdlog::error("replica {} is lost for good, and {} are left: {}", i, n_left,
+                [replica, leave_out](const absl::Status& loss) {
+                  const size_t n_left = leave_out(loss);
+                  if (n_left == 0) return;
+                  spdlog::error("replica {} is lost for good, and {} are left: {}", replica, n_left,
                                 std::string(loss.message()));
                 }},
-        pipeline_options[i], std::move(set_up[i])));
-    const ServedPipeline& pipeline = *pipelines.back();
+        options, std::move(with_workers));
+  };
+  std::vector<ReplicaOptions> replicas;
+  for (size_t i = 0; i < set_up.size(); ++i) {
+    ServedPipeline& pipeline =
+        pipelines.Append(make_pipeline(pipeline_options[i], std::move(set_up[i])));
     replicas.push_back({.config = pipeline.MakeSchedulerConfig(),
-                        .client = pipelines.back()->client(),
+                        .client = pipeline.client(),
                         .is_stalled = [&pipeline] { return pipeline.is_stalled(); }});
   }
   if (model.grammars.ok()) {
@@ -174,7 +188,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   const std::string name = model.name;
   Frontend frontend(
       MakeFrontendOptions(flags.serve, pipelines, spans.get(), &thread_watch, journal.get()),
-      std::move(model), StageStatuses(pipelines), scheduler.get());
+      std::move(model), scheduler.get());
   // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
   // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
@@ -184,25 +198,32 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (journal != nullptr) journal->Stop();
   };
   std::vector<ThreadWatch::Asked> asked = frontend.AskTextThreads();
-  for (const auto& one : scheduler->schedulers()) {
-    asked.push_back(ThreadWatch::AskScheduler(one.get()));
-  }
+  asked.push_back(ThreadWatch::AskScheduler(scheduler.get()));  // all of them
   thread_watch.Begin(
       std::move(asked),
       {.on_change = [&stall_switch](bool stalled) { stall_switch.SetThreads(stalled); },
        .on_lost = EndForThread});
   if (journal != nullptr) ContinueStreams(frontend, *journal);
-  std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
-      frontend.metrics().collectable()};
+  const auto pipeline_metrics = std::make_shared<PipelineMetrics>();
   for (size_t i = 0; i < pipelines.size(); ++i) {
-    for (auto& source : pipelines[i]->Export(scheduler->schedulers()[i].get(), name)) {
-      sources.push_back(std::move(source));
-    }
+    pipeline_metrics->Add(pipelines[i].Export(&scheduler->scheduler(i), name));
   }
+  std::vector<std::shared_ptr<prometheus::Collectable>> sources = {frontend.metrics().collectable(),
+                                                                   pipeline_metrics};
   const auto journal_metrics = std::make_shared<JournalCollector>(
       [&journal] { return journal->Read(); }, JournalCollector::Labels{{"model_name", name}});
   if (journal != nullptr) sources.push_back(journal_metrics);
   if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
+  ReplicaChanges changes({.spec = &spec,
+                          .options = common,
+                          .model_name = name,
+                          .pipelines = &pipelines,
+                          .scheduler = scheduler.get(),
+                          .metrics = pipeline_metrics.get(),
+                          .launcher_lines = &launcher_lines,
+                          .launcher = UniqueFd(flags.launcher_socket),
+                          .make = make_pipeline,
+                          .on_left = [&leave_out](const absl::Status& why) { leave_out(why); }});
   absl::Status reason;
   {
     std::unique_ptr<GrpcServer> grpc;
@@ -220,6 +241,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     }
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,
                         ServeMetrics(flags.serve.metrics, sources));
+    std::unique_ptr<ControlServer> control;
+    if (!flags.serve.control.empty()) {
+      SC_ASSIGN_OR_RETURN(control, ControlServer::Start(flags.serve.control, &changes));
+    }
     const StallSwitch::Listening listening(&stall_switch, [&grpc](bool stalled) {
       if (grpc != nullptr) grpc->SetStalled(stalled);
     });
@@ -227,7 +252,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     std::string addresses;
     if (grpc != nullptr) addresses += " grpc=" + grpc->address();
     if (http != nullptr) addresses += " http=" + http->address();
-    const Pipeline& first = pipelines.front()->pipeline();
+    const Pipeline& first = pipelines[0].pipeline();
     spdlog::info(
         "serving {},{}, max_model_len {}, {} replicas of {} stages, each with {} sequences and at "
         "most {} tokens per step",
@@ -240,6 +265,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
       const ThroughputLog throughput(scheduler.get());
       reason = stop.Wait();
     }
+    changes.Stop();
+    control = nullptr;
     if (grpc != nullptr) grpc->SetNotServing();
     frontend.StopAccepting();
     if (http != nullptr) http->SetDraining();
@@ -255,7 +282,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (grpc != nullptr) grpc->Shutdown(kWriteGrace);
     if (http_end.joinable()) http_end.join();
   }
-  for (const auto& pipeline : pipelines) pipeline->Detach();
+  for (size_t i = 0; i < pipelines.size(); ++i) pipelines[i].Detach();
   journal_metrics->Detach();
   thread_watch.End();
   scheduler->Stop();
@@ -293,6 +320,10 @@ int main(int argc, char** argv) {
   app.add_option("--exit-with-parent", flags.parent,
                  "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
+  app.add_option("--launcher-socket", flags.launcher_socket,
+                 "Inherited socket at which the launcher tells the addresses of workers that the "
+                 "router asks for")
+      ->type_name("FD");
   AddInternalFlags(app, flags.internal);
   AddServeFlags(app, flags.serve);
   CLI11_PARSE(app, argc, argv);

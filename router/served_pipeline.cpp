@@ -49,7 +49,28 @@ ServedPipeline::ServedPipeline(Context context, PipelineOptions options, Pipelin
       pipeline_(std::move(pipeline)),
       stage_stats_(MakeStageStats(options_.addresses, std::chrono::seconds(2), options_.access)),
       watch_(WatchedStages(pipeline_), {.end = context_.flags->stall_limit}),
-      keeper_(pipeline_.lease, pipeline_.stages.size(), KeeperHooks()) {}
+      keeper_(pipeline_.lease, pipeline_.stages.size(), KeeperHooks()),
+      grammars_(MakeGrammars(/*patient=*/false)),
+      patient_grammars_(MakeGrammars(/*patient=*/true)) {
+  context_.stall_switch->SetLost(context_.replica, false);
+}
+
+// One that never began to serve would count as one that works.
+ServedPipeline::~ServedPipeline() { context_.stall_switch->SetLost(context_.replica, true); }
+
+void ServedPipeline::Leave() {
+  is_left_ = true;
+  keeper_.Fail(absl::CancelledError(fmt::format("replica {} is drained", context_.replica)));
+}
+
+void ServedPipeline::Release() {
+  Leave();
+  keeper_.Stop();
+  // A loss may have been repaired just before.
+  context_.stall_switch->SetLost(context_.replica, true);
+  Detach();
+  context_.launcher_lines->SayDrained(options_.addresses);
+}
 
 SchedulerConfig ServedPipeline::MakeSchedulerConfig() const {
   const ServeFlags& flags = *context_.flags;
@@ -118,7 +139,7 @@ PipelineKeeperHooks ServedPipeline::KeeperHooks() {
       .on_lost =
           [this](const absl::Status& loss) {
             context_.stall_switch->SetLost(context_.replica, true);
-            context_.on_gone(loss);
+            if (!is_left_) context_.on_gone(loss);
           }};
   if (!recovers()) return hooks;
   hooks.restore = [this](uint64_t lost_epoch, const std::stop_token& stopping,
@@ -146,6 +167,7 @@ std::string ServedPipeline::Trouble() const {
 }
 
 std::vector<v1::StageStatus> ServedPipeline::StageStatuses() const {
+  const std::vector<std::string> stalled = StalledStages();
   std::vector<v1::StageStatus> statuses;
   for (const PipelineStage& stage : pipeline_.stages) {
     v1::StageStatus& status = statuses.emplace_back();
@@ -154,11 +176,12 @@ std::vector<v1::StageStatus> ServedPipeline::StageStatuses() const {
     status.set_first_layer(stage.layers.first);
     status.set_n_layers(stage.layers.count);
     status.set_device(stage.device);
+    status.set_stalled(stalled[statuses.size() - 1]);
   }
   return statuses;
 }
 
-PrepareGrammar ServedPipeline::GrammarPreparer(bool patient) const {
+PrepareGrammar ServedPipeline::MakeGrammars(bool patient) const {
   return MakeGrammarClient(
       options_.addresses.back(),
       [this, patient](uint64_t failed_epoch) -> absl::StatusOr<v1::Lease> {

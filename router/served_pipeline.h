@@ -30,7 +30,7 @@ class LauncherLines;
 class StallSwitch;
 class StopRequest;
 
-// Thread-safe, but for Export and Detach.
+// Thread-safe, but for Export, Detach and Release.
 class ServedPipeline {
  public:
   // All of it outlives the pipeline.
@@ -48,10 +48,23 @@ class ServedPipeline {
 
   // `pipeline`: the result of SetUpPipeline with these options.
   ServedPipeline(Context context, PipelineOptions options, Pipeline pipeline);
+  ~ServedPipeline();
+  ServedPipeline(const ServedPipeline&) = delete;
+  ServedPipeline& operator=(const ServedPipeline&) = delete;
 
   const Pipeline& pipeline() const { return pipeline_; }
   SchedulerConfig MakeSchedulerConfig() const;
   StageClient* client() { return &keeper_; }
+
+  const std::vector<std::string>& addresses() const { return options_.addresses; }
+
+  // Its sequences go on at others at once: it is lost for good, on purpose.
+  void Leave();
+  // Leaves it, closes the streams to its workers, and tells the launcher that they are not needed.
+  // Call it once, when no sequence is left. Its client may be stopped again afterwards.
+  void Release();
+  // Leave was called. The pipeline is then not to be shown any more.
+  bool is_left() const { return is_left_; }
 
   // Why it serves nothing now, in words; empty: it serves.
   std::string Trouble() const;
@@ -63,7 +76,9 @@ class ServedPipeline {
 
   // Prepares grammars on the last stage. While that is being replaced, it waits, or fails with
   // UNAVAILABLE if not `patient`.
-  PrepareGrammar GrammarPreparer(bool patient) const;
+  const PrepareGrammar& grammars(bool patient) const {
+    return patient ? patient_grammars_ : grammars_;
+  }
 
   // The metrics of the pipeline and of its scheduler, which both outlive Detach.
   std::vector<std::shared_ptr<prometheus::Collectable>> Export(Scheduler* scheduler,
@@ -78,16 +93,20 @@ class ServedPipeline {
   void OnStall(const std::vector<std::string>& stalled);
   void OnChange(const absl::Status& loss);
   bool MayHandOver(const absl::Status& draining);
+  PrepareGrammar MakeGrammars(bool patient) const;
 
   const Context context_;
   const PipelineOptions options_;
   const Pipeline pipeline_;
   const StageStats stage_stats_;
   std::atomic<bool> is_stalled_{false};
+  std::atomic<bool> is_left_{false};
   // Used on the keeper's thread, which begins after the first connect.
   std::optional<FlightRecorder::Clock::time_point> lost_at_;
   PipelineWatch watch_;
   PipelineKeeper keeper_;
+  const PrepareGrammar grammars_;
+  const PrepareGrammar patient_grammars_;
   std::shared_ptr<SchedulerCollector> scheduler_metrics_;
   std::shared_ptr<StageCollector> stage_metrics_;
   std::shared_ptr<StallCollector> stall_metrics_;

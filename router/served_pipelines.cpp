@@ -13,22 +13,26 @@ namespace stagecoach::router {
 
 namespace {
 
-// A sequence must get the same tokens wherever it goes.
-absl::Status CheckNumerics(const std::vector<Pipeline>& pipelines) {
-  const std::vector<PipelineStage>& first = pipelines.front().stages;
-  for (const Pipeline& pipeline : pipelines) {
-    for (size_t i = 0; i < first.size(); ++i) {
-      const PipelineStage& stage = pipeline.stages[i];
-      if (stage.numerics == first[i].numerics) continue;
-      return absl::FailedPreconditionError(fmt::format(
-          "replicas must compute alike, but {} computes with \"{}\", and {} with \"{}\"",
-          stage.address, stage.numerics, first[i].address, first[i].numerics));
-    }
+std::vector<ServedPipeline*> Present(const Pipelines& pipelines) {
+  std::vector<ServedPipeline*> present;
+  for (size_t i = 0; i < pipelines.size(); ++i) {
+    if (!pipelines[i].is_left()) present.push_back(&pipelines[i]);
   }
-  return absl::OkStatus();
+  return present;
 }
 
 }  // namespace
+
+absl::Status CheckNumerics(const std::vector<PipelineStage>& first,
+                           const std::vector<PipelineStage>& other) {
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (other[i].numerics == first[i].numerics) continue;
+    return absl::FailedPreconditionError(
+        fmt::format("replicas must compute alike, but {} computes with \"{}\", and {} with \"{}\"",
+                    other[i].address, other[i].numerics, first[i].address, first[i].numerics));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<PipelineOptions>> SplitStages(const std::vector<std::string>& addresses,
                                                          size_t n_replicas,
@@ -64,7 +68,9 @@ absl::StatusOr<std::vector<Pipeline>> SetUpAll(const ModelSpec& spec,
     if (pipeline.ok()) pipelines.push_back(*std::move(pipeline));
   }
   if (!status.ok()) return status;
-  SC_RETURN_IF_ERROR(CheckNumerics(pipelines));
+  for (const Pipeline& pipeline : pipelines) {
+    SC_RETURN_IF_ERROR(CheckNumerics(pipelines.front().stages, pipeline.stages));
+  }
   // A sequence must fit wherever it goes.
   int32_t least = pipelines.front().kv.max_model_len;
   for (const Pipeline& pipeline : pipelines) least = std::min(least, pipeline.kv.max_model_len);
@@ -74,7 +80,7 @@ absl::StatusOr<std::vector<Pipeline>> SetUpAll(const ModelSpec& spec,
 
 std::string TroubleOfAll(const Pipelines& pipelines) {
   std::string first;
-  for (const auto& pipeline : pipelines) {
+  for (const ServedPipeline* pipeline : Present(pipelines)) {
     std::string trouble = pipeline->Trouble();
     if (trouble.empty()) return "";
     if (first.empty()) first = std::move(trouble);
@@ -83,35 +89,24 @@ std::string TroubleOfAll(const Pipelines& pipelines) {
 }
 
 PrepareGrammar GrammarPreparer(const Pipelines& pipelines) {
-  if (pipelines.size() == 1) return pipelines.front()->GrammarPreparer(/*patient=*/true);
-  std::vector<PrepareGrammar> serving, patient;
-  for (const auto& pipeline : pipelines) {
-    serving.push_back(pipeline->GrammarPreparer(/*patient=*/false));
-    patient.push_back(pipeline->GrammarPreparer(/*patient=*/true));
-  }
-  return [on_serving = PrepareOnEach(std::move(serving)),
-          patient = std::move(patient)](const v1::SlotGrammar& grammar) {
-    absl::Status status = on_serving(grammar);
+  return [&pipelines](const v1::SlotGrammar& grammar) {
+    const std::vector<ServedPipeline*> present = Present(pipelines);
+    if (present.size() == 1) return present.front()->grammars(/*patient=*/true)(grammar);
+    std::vector<PrepareGrammar> serving;
+    for (const ServedPipeline* one : present) serving.push_back(one->grammars(/*patient=*/false));
+    absl::Status status = PrepareOnEach(std::move(serving))(grammar);
     // All are lost: wait for one.
-    for (const PrepareGrammar& prepare : patient) {
+    for (const ServedPipeline* one : present) {
       if (!absl::IsUnavailable(status)) break;
-      status = prepare(grammar);
+      status = one->grammars(/*patient=*/true)(grammar);
     }
     return status;
   };
 }
 
-std::vector<std::string> StalledStages(const Pipelines& pipelines) {
-  std::vector<std::string> stalled;
-  for (const auto& pipeline : pipelines) {
-    for (std::string& stage : pipeline->StalledStages()) stalled.push_back(std::move(stage));
-  }
-  return stalled;
-}
-
 std::vector<v1::StageStatus> StageStatuses(const Pipelines& pipelines) {
   std::vector<v1::StageStatus> statuses;
-  for (const auto& pipeline : pipelines) {
+  for (const ServedPipeline* pipeline : Present(pipelines)) {
     for (v1::StageStatus& status : pipeline->StageStatuses()) statuses.push_back(std::move(status));
   }
   return statuses;
@@ -120,7 +115,7 @@ std::vector<v1::StageStatus> StageStatuses(const Pipelines& pipelines) {
 StageLoads LoadsOfAll(const Pipelines& pipelines) {
   return MakeStageLoads([&pipelines] {
     std::vector<std::optional<v1::StatsResponse>> stats;
-    for (const auto& pipeline : pipelines) {
+    for (const ServedPipeline* pipeline : Present(pipelines)) {
       for (auto& stage : pipeline->stage_stats()()) stats.push_back(std::move(stage));
     }
     return stats;

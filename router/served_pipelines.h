@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/append_only.h"
 #include "common/stage_loads.h"
+#include "router/replicas/replica_set.h"
 #include "router/served_pipeline.h"
 
 namespace stagecoach::router {
 
-// By replica. Functions with this argument keep a reference to it.
-using Pipelines = std::vector<std::unique_ptr<ServedPipeline>>;
+// By replica. Functions with this argument keep a reference to it. They leave out the pipelines
+// that were left, and take in those that are added.
+using Pipelines = AppendOnly<ServedPipeline, ReplicaSet::kMostReplicas>;
 
 // The options of each pipeline: `common`, and its part of the workers. `addresses` has the workers
 // of all pipelines, one pipeline after the other. INVALID_ARGUMENT if they do not divide evenly.
@@ -24,6 +27,11 @@ absl::StatusOr<std::vector<PipelineOptions>> SplitStages(const std::vector<std::
 absl::StatusOr<std::vector<Pipeline>> SetUpAll(const ModelSpec& spec,
                                                const std::vector<PipelineOptions>& options);
 
+// The stages of another pipeline as the workers compute: FAILED_PRECONDITION unless it is the same.
+// A sequence must get the same tokens wherever it goes.
+absl::Status CheckNumerics(const std::vector<PipelineStage>& first,
+                           const std::vector<PipelineStage>& other);
+
 // Why no pipeline serves now, in words; empty: at least one does.
 std::string TroubleOfAll(const Pipelines& pipelines);
 
@@ -31,10 +39,8 @@ std::string TroubleOfAll(const Pipelines& pipelines);
 // after a loss. Waits if none serves.
 PrepareGrammar GrammarPreparer(const Pipelines& pipelines);
 
-// These report on all stages, pipeline by pipeline. An entry of StalledStages is empty if the stage
-// is not stalled.
+// These report on all stages, pipeline by pipeline.
 std::vector<v1::StageStatus> StageStatuses(const Pipelines& pipelines);
-std::vector<std::string> StalledStages(const Pipelines& pipelines);
 StageLoads LoadsOfAll(const Pipelines& pipelines);
 
 }  // namespace stagecoach::router

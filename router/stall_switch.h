@@ -18,13 +18,12 @@ class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
 
-  explicit StallSwitch(size_t n_pipelines) : pipelines_(n_pipelines) {}
-
+  // A pipeline counts from the first call with its number.
   void SetStalled(size_t pipeline, bool stalled) {
-    Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { pipelines_[pipeline].stalled = stalled; });
+    Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Of(pipeline).stalled = stalled; });
   }
   void SetLost(size_t pipeline, bool lost) {
-    Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { pipelines_[pipeline].lost = lost; });
+    Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Of(pipeline).lost = lost; });
   }
   void SetThreads(bool stalled) {
     Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { threads_ = stalled; });
@@ -60,6 +59,10 @@ class StallSwitch {
     const MutexLock lock(mutex_);
     change();
     if (listener_) listener_(Any());
+  }
+  PipelineTrouble& Of(size_t pipeline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (pipeline >= pipelines_.size()) pipelines_.resize(pipeline + 1);
+    return pipelines_[pipeline];
   }
   bool Any() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return threads_ || std::all_of(pipelines_.begin(), pipelines_.end(), [](const auto& pipeline) {

@@ -35,13 +35,13 @@ Arrival ArrivalOf(const v1::StreamRecord& record) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const FrontEndFlags& flags) {
-  if (flags.journal.folder.empty()) return nullptr;
+  if (flags.journal.place.empty()) return nullptr;
   v1::RouterRecord router;
   router.set_lease_holder(NewLeaseHolder());
   router.set_instance_id(InstanceId());
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Journal> journal,
-      Journal::Open({.folder = flags.journal.folder,
+      Journal::Open({.place = flags.journal.place,
                      .max_bytes = flags.journal.max_bytes,
                      .keep = std::chrono::ceil<std::chrono::seconds>(flags.streams.keep)},
                     std::move(router)));

@@ -14,7 +14,7 @@ namespace {
 
 std::unique_ptr<Journal> OpenIn(const TempDir& dir) {
   FrontEndFlags flags;
-  flags.journal.folder = dir.path();
+  flags.journal.place = dir.path();
   auto journal = OpenJournal(flags);
   REQUIRE(journal.ok());
   REQUIRE(*journal != nullptr);

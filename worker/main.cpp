@@ -154,11 +154,14 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     return 2;
   }
   const int32_t n_threads = flags.n_threads > 0 ? flags.n_threads : NCores();
+  // By default, CUDA loads a kernel when it is first launched. A spare has time to load all now.
+  if (flags.is_spare) setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   const absl::StatusOr<std::unique_ptr<kernels::Ops>> ops =
       MakeOps({.device = flags.device,
                .n_threads = n_threads,
                .batch_invariant = flags.worker.batch_invariant,
-               .disturbance_seed = flags.worker.disturbance_seed});
+               .disturbance_seed = flags.worker.disturbance_seed,
+               .reserved_bytes = flags.worker.reserved_bytes});
   if (!ops.ok()) {
     LogFatal(std::string(ops.status().message()));
     return 1;
@@ -186,6 +189,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     UniqueFd socket(flags.memory_store);
     if (flags.is_spare) {
       transport->WarmUp();
+      spdlog::info("waits for a place");
       const absl::StatusOr<Packet> place = ReceivePacket(socket);
       if (!place.ok()) return 0;  // the launcher needs it no more
       listen = place->bytes;

@@ -33,7 +33,8 @@ absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const DeviceOptions& optio
 #ifdef STAGECOACH_WITH_CUDA
   return kernels::MakeCudaOps({.device = index,
                                .batch_invariant = options.batch_invariant,
-                               .disturbance_seed = options.disturbance_seed});
+                               .disturbance_seed = options.disturbance_seed,
+                               .reserved_bytes = options.reserved_bytes});
 #else
   return absl::InvalidArgumentError(
       "this build has no kernels for GPUs: build with `cmake --preset cuda`");

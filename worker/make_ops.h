@@ -15,6 +15,7 @@ struct DeviceOptions {
   int32_t n_threads = 1;       // for a CPU
   bool batch_invariant = false;
   uint64_t disturbance_seed = 0;  // for a GPU, in tests; 0: off
+  uint64_t reserved_bytes = 0;    // of a GPU's memory, left to other processes
 };
 
 // INVALID_ARGUMENT if the device does not exist or this build has no kernels for it.

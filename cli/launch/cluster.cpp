@@ -1,15 +1,18 @@
 #include "cli/launch/cluster.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "cli/launch/fields.h"
 #include "cli/launch/program_args.h"
 #include "common/check.h"
+#include "common/fd_store/fd_packet.h"
 #include "common/secret.h"
 #include "common/status.h"
 
@@ -32,14 +35,29 @@ constexpr milliseconds kLook(500);
 // A worker that dies this often within this time is not replaced any more.
 constexpr size_t kMostDeaths = 20;
 constexpr seconds kDeathsTime(60);
-// A worker that died this often within that time is not killed before its stall limit any more.
-constexpr size_t kFewDeaths = 5;
+// A worker that was killed this often within that time for a stall is only killed at its stall
+// limit. Perhaps the launcher is wrong about it.
+constexpr size_t kFewKills = 5;
 // Lines of the router, each with addresses of workers. It asks to replace those that have stalled
 // for too long, and tells which ones are stalled, perhaps none, whenever that changes.
 constexpr std::string_view kReplaceLine = "replace ";
 constexpr std::string_view kStalledLine = "stalled";
 // The router says that the pipeline works again after a loss.
 constexpr std::string_view kRestoredLine = "restored";
+// The router asks for the workers of a replica with this number; a replica with these workers gets
+// requests now; these workers are not needed any more.
+constexpr std::string_view kAddLine = "add ";
+constexpr std::string_view kAddedLine = "added ";
+constexpr std::string_view kDrainedLine = "drained ";
+// More replicas are not started: as many as the router has numbers (ReplicaSet::kMostReplicas).
+constexpr size_t kMostReplicas = 1024;
+
+// Removes what is not within the last kDeathsTime, and counts the rest.
+size_t NRecent(std::vector<std::chrono::steady_clock::time_point>& times) {
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(times, [now](auto time) { return now - time > kDeathsTime; });
+  return times.size();
+}
 
 }  // namespace
 
@@ -50,7 +68,7 @@ Cluster::Cluster(ClusterOptions options)
   SC_CHECK(options_.n_stages > 0);
   // Reader threads hold indices and not references, but the vector must not reallocate while
   // Signal() uses a child.
-  children_.reserve(options_.n_workers() + 1);
+  children_.reserve(size_t{options_.n_stages} * kMostReplicas + 1);
 }
 
 Cluster::~Cluster() { KillAll(); }
@@ -67,13 +85,16 @@ absl::StatusOr<Endpoints> Cluster::Start() {
     SC_ASSIGN_OR_RETURN(addresses_.emplace_back(), Field(listening[i], "grpc"));
     children_[i].spec.args[1] = addresses_.back();  // a replacement listens there too
   }
+  for (uint32_t replica = 0; replica < options_.serve.replicas; ++replica) {
+    places_.push_back(replica);
+  }
   SC_RETURN_IF_ERROR(SpawnRouter());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
   Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
   if (options_.serve.grpc != "off") {
     SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
   }
-  if (!options_.serve.journal.folder.empty()) {
+  if (!options_.serve.journal.place.empty()) {
     SC_RETURN_IF_ERROR(KeepAddresses(endpoints.ready_line));
   }
   FillSpares();
@@ -81,7 +102,7 @@ absl::StatusOr<Endpoints> Cluster::Start() {
 }
 
 absl::Status Cluster::KeepAddresses(const std::string& ready_line) {
-  ServeFlags bound = options_.serve;
+  ServeFlags& bound = bound_ = options_.serve;
   if (bound.grpc != "off") {
     SC_ASSIGN_OR_RETURN(bound.grpc, Field(ready_line, "grpc"));
   }
@@ -89,7 +110,7 @@ absl::Status Cluster::KeepAddresses(const std::string& ready_line) {
     SC_ASSIGN_OR_RETURN(bound.http, Field(ready_line, "http"));
   }
   SC_ASSIGN_OR_RETURN(bound.metrics, Field(ready_line, "metrics"));
-  children_[router()].spec.args = RouterArgs(options_, bound, addresses_);
+  UpdateRouterArgs();
   return absl::OkStatus();
 }
 
@@ -102,7 +123,9 @@ absl::Status Cluster::SpawnWorkers() {
 }
 
 absl::Status Cluster::SpawnRouter() {
-  return Add("router", "stagecoach-router", RouterArgs(options_, options_.serve, addresses_));
+  std::vector<std::string> args = RouterArgs(options_, options_.serve, addresses_);
+  addresses_.emplace_back();  // it is no worker
+  return Add("router", "stagecoach-router", std::move(args));
 }
 
 absl::Status Cluster::Add(const std::string& name, const std::string& program,
@@ -122,7 +145,11 @@ absl::Status Cluster::Add(const std::string& name, const std::string& program,
 absl::Status Cluster::Spawn(size_t index) {
   Child& child = children_[index];
   UniqueFd memory;
-  if (index < router() && options_.replaces_workers()) {
+  if (index == router() && !options_.serve.control.empty()) {
+    SC_ASSIGN_OR_RETURN(auto ends, MakePacketSockets());
+    router_socket_ = std::move(ends.first);
+    memory = std::move(ends.second);
+  } else if (index != router() && options_.replaces_workers()) {
     if (child.memory == nullptr) child.memory = std::make_unique<MemoryPlace>();
     SC_ASSIGN_OR_RETURN(memory, child.memory->Connect());
   }
@@ -149,7 +176,8 @@ ChildCallbacks Cluster::CallbacksOf(size_t index) {
 
 void Cluster::FillSpares() {
   if (options_.n_spares == 0 || !options_.replaces_workers()) return;
-  for (size_t i = 0; i < router(); ++i) {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (i == router() || children_[i].is_given_up || HasNoAddress(i)) continue;
     ChildSpec spec = children_[i].spec;
     spec.args = SpareArgs(spec.args);
     std::unique_ptr<SparePool>& pool = spares_[spec.args];
@@ -176,7 +204,7 @@ std::unique_ptr<ChildProcess> Cluster::TakeSpare(size_t index) {
 bool Cluster::RouterGoesOn() const {
   const std::optional<ChildExit>& exit = children_[router()].exit;
   // One that exits by itself has a reason, which would also be its successor's.
-  return !exit || (exit->signal != 0 && !options_.serve.journal.folder.empty());
+  return !exit || (exit->signal != 0 && !options_.serve.journal.place.empty());
 }
 
 bool Cluster::MayReplace(size_t index) {
@@ -186,21 +214,15 @@ bool Cluster::MayReplace(size_t index) {
   // version.
   if (!RouterGoesOn()) return false;
   children_[index].deaths.push_back(Clock::now());
-  return RecentDeaths(index) < kMostDeaths;
-}
-
-size_t Cluster::RecentDeaths(size_t index) {
-  std::vector<Clock::time_point>& deaths = children_[index].deaths;
-  std::erase_if(deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
-  return deaths.size();
+  return NRecent(children_[index].deaths) < kMostDeaths;
 }
 
 bool Cluster::GiveUp(size_t index) {
-  if (index >= router()) return false;
+  if (index == router()) return false;
   const MutexLock lock(mutex_);
   children_[index].is_given_up = true;
   if (!RouterGoesOn()) return false;
-  for (size_t first = 0; first < router(); first += options_.n_stages) {
+  for (const size_t first : Replicas()) {
     const auto begin = children_.begin() + static_cast<std::ptrdiff_t>(first);
     if (std::none_of(begin, begin + options_.n_stages,
                      [](const Child& child) { return child.is_given_up; })) {
@@ -244,6 +266,118 @@ std::vector<size_t> Cluster::StagesAt(const std::string& addresses) const {
   return stages;
 }
 
+std::vector<size_t> Cluster::Replicas() const {
+  std::vector<size_t> firsts;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const size_t first = i * options_.n_stages + (i < options_.serve.replicas ? 0 : 1);
+    if (!children_[first].is_released) firsts.push_back(first);
+  }
+  return firsts;
+}
+
+size_t Cluster::FirstOfReplica(size_t index) const {
+  const size_t begin = index < router() ? 0 : router() + 1;
+  return index - (index - begin) % options_.n_stages;
+}
+
+void Cluster::UpdateRouterArgs() {
+  if (options_.serve.journal.folder.empty()) return;
+  std::vector<std::string> addresses;
+  for (const size_t first : Replicas()) {
+    if (new_replica_ && new_replica_->first == first) continue;
+    addresses.insert(addresses.end(), addresses_.begin() + static_cast<std::ptrdiff_t>(first),
+                     addresses_.begin() + static_cast<std::ptrdiff_t>(first + options_.n_stages));
+  }
+  bound_.replicas = static_cast<uint32_t>(addresses.size() / options_.n_stages);
+  children_[router()].spec.args = RouterArgs(options_, bound_, addresses);
+}
+
+void Cluster::Release(size_t index) {
+  Child& child = children_[index];
+  {
+    const MutexLock lock(mutex_);
+    child.is_given_up = true;
+    child.is_released = true;
+    if (child.process == nullptr) child.exit.emplace();  // it could not be started
+  }
+  addresses_[index].clear();  // another worker may get it
+  judge_.Forget(index);
+  if (child.process != nullptr) child.process->Signal(SIGTERM);
+}
+
+void Cluster::AnswerRouter(const std::string& text) {
+  new_replica_.reset();
+  SendPacket(router_socket_, text).IgnoreError();  // a router that has ended needs no answer
+}
+
+void Cluster::StartNewReplica() {
+  if (!new_replica_ || new_replica_->first) return;
+  std::vector<bool> is_taken(places_.size());
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const size_t first = i * options_.n_stages + (i < options_.serve.replicas ? 0 : 1);
+    for (size_t worker = first; worker < first + options_.n_stages; ++worker) {
+      const MutexLock lock(mutex_);
+      // The place of one that is about to end will be free.
+      if (children_[worker].is_released && !children_[worker].exit) return;
+      if (!children_[worker].is_released) is_taken[places_[i]] = true;
+    }
+  }
+  const auto place =
+      static_cast<uint32_t>(std::find(is_taken.begin(), is_taken.end(), false) - is_taken.begin());
+  const uint32_t first_place = place * options_.n_stages;
+  if (!options_.devices.empty() && first_place >= options_.devices.size()) {
+    return AnswerRouter("failed --devices names no GPU for another replica: drain one first");
+  }
+  const size_t first = children_.size();
+  if (first + options_.n_stages > children_.capacity()) {
+    return AnswerRouter("failed too many replicas were added: start the server again");
+  }
+  new_replica_->first = first;
+  places_.push_back(place);
+  for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
+    addresses_.emplace_back();
+    Child& child = children_.emplace_back();
+    child.spec = {.program = options_.program_dir + "/stagecoach-worker",
+                  .args = WorkerArgs(options_, first_place + stage),
+                  .input = secret_};
+    child.log =
+        std::make_unique<ChildLog>(fmt::format("replica {} worker {}", new_replica_->number, stage),
+                                   options_.echo_logs, options_.log_format());
+  }
+  for (size_t i = first; i < children_.size(); ++i) {
+    if (const absl::Status status = Spawn(i); !status.ok()) return FailNewReplica(status);
+  }
+}
+
+void Cluster::FailNewReplica(const absl::Status& why) {
+  const size_t first = *new_replica_->first;
+  for (size_t i = first; i < first + options_.n_stages; ++i) Release(i);
+  AnswerRouter("failed " + std::string(why.message()));
+}
+
+void Cluster::OnNewWorker(const Event& event) {
+  if (event.kind == Event::kExit) {
+    const Child& child = children_[event.child];
+    ChildExit exit;
+    {
+      const MutexLock lock(mutex_);
+      exit = *child.exit;
+    }
+    if (!child.is_released) return FailNewReplica(absl::UnavailableError(child.log->Cause(exit)));
+    child.log->Say(fmt::format("its replica has left; the process {}", exit.Describe()));
+    return StartNewReplica();
+  }
+  if (event.kind != Event::kLine || !event.line.starts_with("listening ")) return;
+  if (!new_replica_ || children_[event.child].is_released) return;
+  const absl::StatusOr<std::string> address = Field(event.line, "grpc");
+  if (!address.ok()) return FailNewReplica(address.status());
+  addresses_[event.child] = *address;
+  children_[event.child].spec.args[1] = *address;
+  const auto begin = addresses_.begin() + static_cast<std::ptrdiff_t>(*new_replica_->first);
+  if (std::find(begin, addresses_.end(), "") != addresses_.end()) return;
+  AnswerRouter(fmt::format("ok {}", fmt::join(begin, addresses_.end(), " ")));
+}
+
 void Cluster::Kill(size_t stage, const std::string& why) {
   children_[stage].log->Say(why);
   children_[stage].process->Signal(SIGKILL);
@@ -263,13 +397,25 @@ void Cluster::Obey(const std::string& line) {
     judge_.SetStalled(stages, Clock::now());
   } else if (line == kRestoredLine) {
     FillSpares();
+  } else if (line.starts_with(kAddLine)) {
+    new_replica_ = NewReplica{};
+    if (!absl::SimpleAtoi(line.substr(kAddLine.size()), &new_replica_->number)) return;
+    StartNewReplica();
+  } else if (line.starts_with(kAddedLine)) {
+    UpdateRouterArgs();
+    FillSpares();
+  } else if (line.starts_with(kDrainedLine)) {
+    for (const size_t worker : StagesAt(line.substr(kDrainedLine.size()))) Release(worker);
+    UpdateRouterArgs();
   }
 }
 
 void Cluster::LookAtStalled() {
   for (const size_t stage :
        judge_.Look([this](size_t one) { return NothingWakes(one); }, Clock::now())) {
-    if (RecentDeaths(stage) >= kFewDeaths) continue;
+    std::vector<Clock::time_point>& kills = children_[stage].kills;
+    if (NRecent(kills) >= kFewKills) continue;
+    kills.push_back(Clock::now());
     Kill(stage, "it is stalled, and nothing that could wake it moves any more: it is killed");
   }
 }
@@ -280,7 +426,7 @@ bool Cluster::NothingWakes(size_t stage) const {
       return !c.is_given_up && HasThreadIn(states, c.process->pid());
     });
   };
-  const size_t first = stage - stage % options_.n_stages;
+  const size_t first = FirstOfReplica(stage);
   const size_t last = first + options_.n_stages;
   if (any(kWantsToRun, first, last)) return false;
   if (any(kIsStopped, stage, stage + 1)) return true;
@@ -323,7 +469,9 @@ absl::Status Cluster::Wait() {
   while (true) {
     const Event event = NextEvent(judge_.next_look());
     if (event.kind == Event::kStop) return StopInOrder();
-    if (event.kind == Event::kExit) {
+    if (event.kind != Event::kTimeout && HasNoAddress(event.child)) {
+      OnNewWorker(event);
+    } else if (event.kind == Event::kExit) {
       if (MayReplace(event.child)) {
         SC_RETURN_IF_ERROR(Replace(event.child));
       } else if (!GiveUp(event.child)) {
@@ -344,8 +492,8 @@ void Cluster::RequestSignal(size_t stage, int signal) {
 void Cluster::RequestFlight() { Post({.kind = Event::kFlight, .child = 0, .line = ""}); }
 
 absl::Status Cluster::StopInOrder() {
-  SignalAll(router(), children_.size(), SIGTERM);
-  switch (AwaitEnd(router(), children_.size(), Clock::time_point::max())) {
+  SignalAll(router(), router() + 1, SIGTERM);
+  switch (AwaitEnd(router(), router() + 1, Clock::time_point::max())) {
     case Awaited::kEnded:
       break;
     case Awaited::kHeldUp:
@@ -356,13 +504,14 @@ absl::Status Cluster::StopInOrder() {
       KillAll();
       return absl::CancelledError("killed before all requests had ended");
   }
-  SignalAll(0, router(), SIGTERM);
-  const bool ended = AwaitEnd(0, router(), Clock::now() + kWorkerStopGrace) == Awaited::kEnded;
+  SignalAll(0, children_.size(), SIGTERM);
+  const bool ended =
+      AwaitEnd(0, children_.size(), Clock::now() + kWorkerStopGrace) == Awaited::kEnded;
   KillAll();
   // The router first: it knows what its clients were told.
   for (size_t i = 0; i < children_.size(); ++i) {
     const Child& child = children_[(router() + i) % children_.size()];
-    if (!child.exit->Clean()) {
+    if (!child.exit->Clean() && !child.is_released) {
       return absl::InternalError(child.log->Cause(*child.exit) +
                                  (ended ? "" : "; not all workers exited in time"));
     }
@@ -373,13 +522,13 @@ absl::Status Cluster::StopInOrder() {
 absl::Status Cluster::Fail(size_t dead) {
   size_t cause = dead;
   if (dead == router()) {
-    AwaitEnd(0, router(), Clock::now() + kCauseGrace);
+    AwaitEnd(0, children_.size(), Clock::now() + kCauseGrace);
     const MutexLock lock(mutex_);
-    for (size_t i = 0; i < router(); ++i) {
-      if (children_[i].exit.has_value()) cause = i;
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (i != router() && children_[i].exit.has_value() && !children_[i].is_released) cause = i;
     }
   } else if (children_.size() > router()) {
-    AwaitEnd(router(), children_.size(), Clock::now() + kRouterFailGrace);
+    AwaitEnd(router(), router() + 1, Clock::now() + kRouterFailGrace);
   }
   std::string message;
   {

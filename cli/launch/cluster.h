@@ -1,5 +1,5 @@
 // The local launcher: runs one worker program per stage of each replica and a router, as children
-// of this process.
+// of this process. The router may ask for another replica's workers, and release those of one.
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,7 @@
 #include "cli/launch/stall_judge.h"
 #include "common/closable_queue.h"
 #include "common/mutex.h"
+#include "common/unique_fd.h"
 
 namespace stagecoach::launch {
 
@@ -73,8 +74,15 @@ class Cluster {
     // stopped it may continue it.
     std::optional<Clock::time_point> stopped_since;
     std::vector<Clock::time_point> deaths;  // the last ones
+    std::vector<Clock::time_point> kills;   // the last ones for a stall that seemed certain
     std::unique_ptr<MemoryPlace> memory;    // of workers that are replaced; null: none
-    bool is_given_up = false;               // it died too often
+    bool is_given_up = false;               // not started again: it died too often, or is released
+    bool is_released = false;               // the router does not need it any more
+  };
+  // Workers that the router asked for, until it has their addresses.
+  struct NewReplica {
+    uint32_t number = 0;               // the router's
+    std::optional<size_t> first = {};  // child; absent: it is not started yet
   };
 
   absl::Status SpawnWorkers();
@@ -90,6 +98,21 @@ class Cluster {
   void FillSpares();
   // A spare for this worker's place. Null: none waits.
   std::unique_ptr<ChildProcess> TakeSpare(size_t index);
+  // The first worker of each replica that was not released.
+  std::vector<size_t> Replicas() const;
+  size_t FirstOfReplica(size_t index) const;
+  // The router asked for a replica, and the workers in whose place it comes have ended.
+  void StartNewReplica();
+  // A worker without an address listens now, or has ended.
+  void OnNewWorker(const Event& event);
+  void FailNewReplica(const absl::Status& why);
+  void AnswerRouter(const std::string& text);
+  // Ends a worker that the router does not need any more.
+  void Release(size_t index);
+  // Whether this worker has not listened yet, or is released.
+  bool HasNoAddress(size_t index) const { return index != router() && addresses_[index].empty(); }
+  // What a router that takes this one's place must know.
+  void UpdateRouterArgs();
   // Whether another process may take the place of one that ended.
   bool MayReplace(size_t index);
   // Does not start a worker again. Returns whether another replica is complete, so that the router
@@ -97,8 +120,6 @@ class Cluster {
   bool GiveUp(size_t index);
   // Whether the router serves, or another one is about to take its place.
   bool RouterGoesOn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Number of deaths of the process within the last minute.
-  size_t RecentDeaths(size_t index);
   absl::Status Replace(size_t index);
   // Carries out what the router asks for in a line of its standard output.
   void Obey(const std::string& line);
@@ -135,8 +156,13 @@ class Cluster {
   const ClusterOptions options_;
   // New for each start; the router authenticates to its workers with it.
   const std::string secret_;
-  std::vector<std::string> addresses_;  // of the workers, once they listen
-  std::vector<Child> children_;         // workers by replica and stage, then the router
+  ServeFlags bound_;                    // with the addresses where the router listens
+  std::vector<std::string> addresses_;  // by child: of the workers that listen; others are empty
+  // Workers by replica and stage, then the router, then the workers of replicas that were added.
+  std::vector<Child> children_;
+  std::vector<uint32_t> places_;  // by replica, in the order of children_: its cores and GPUs
+  std::optional<NewReplica> new_replica_;
+  UniqueFd router_socket_;  // where the router gets answers
   ChildLog spare_log_;
   // By their arguments, which are those of the workers that they can replace.
   std::map<std::vector<std::string>, std::unique_ptr<SparePool>> spares_;

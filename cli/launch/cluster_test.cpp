@@ -117,6 +117,8 @@ TEST_CASE("Workers get flags of links only if there are links between GPUs") {
     programs.Write("stagecoach-router", kRouter);
     ClusterOptions options = programs.Options(2);
     options.device = device;
+    options.n_spares = 1;
+    options.serve.recovery_limit = std::chrono::seconds(0);  // so that no spare starts
     options.serve.observation = {.flight_recorder = "off", .log_format = "json"};
     options.worker = {
         .batch_invariant = true,
@@ -124,9 +126,10 @@ TEST_CASE("Workers get flags of links only if there are links between GPUs") {
     Cluster cluster(options);
     REQUIRE(cluster.Start().ok());
     const std::string of_links =
-        " --transport host --nccl-setting NCCL_A=1 --nccl-setting NCCL_B=2";
+        " --transport host --nccl-setting NCCL_A=1 --nccl-setting NCCL_B=2 --reserve-memory "
+        "2147483648";
     const std::string wanted = " --flight-recorder off --log-format json --batch-invariant" +
-                               (device == "cuda" ? of_links : "") + " --memory-store 3 --log-level";
+                               (device == "cuda" ? of_links : "") + " --log-level";
     std::istringstream log(programs.Log());
     int n_told = 0;
     for (std::string line; std::getline(log, line);) {
@@ -292,7 +295,7 @@ TEST_CASE("With a journal, a killed router is replaced at the same addresses") {
                  "say router $*; [ -e killed ] && exit 4; >killed;"
                  "echo ready grpc=127.0.0.1:2 metrics=127.0.0.1:3; kill -9 $$");
   ClusterOptions options = programs.Options(1);
-  options.serve.journal.folder = "folder";
+  options.serve.journal.place = "folder";
   Cluster cluster(options);
   REQUIRE(cluster.Start().ok());
   CHECK(cluster.Wait().message() == "router exited with code 4");

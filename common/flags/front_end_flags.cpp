@@ -118,11 +118,17 @@ void DeclareResponseLimits(FlagTable& table, ResponseLimits& limits) {
 
 void DeclareJournalFlags(FlagTable& table, JournalFlags& flags) {
   table
-      .Add("--journal", flags.folder,
-           "Folder for the journal of resumable streams. A router that is killed is started again, "
-           "takes over the loaded workers and goes on with the streams. On a local file system; "
-           "one router per folder (default: streams end with the router)")
-      ->type_name("DIR");
+      .Add("--journal", flags.place,
+           "Where the journal of resumable streams is: a folder on a local file system, or the URL "
+           "of "
+           "a Redis, redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?name=NAME], rediss:// with "
+           "TLS. A "
+           "router that is killed is started again, takes over the loaded workers and goes on with "
+           "the "
+           "streams; with Redis also on another machine. One router per folder or NAME (default: "
+           "streams end with the router)")
+      ->type_name("DIR|URL")
+      ->envname("STAGECOACH_JOURNAL");
   table.AddSize("--journal-size", flags.max_bytes,
                 "Largest size of the journal; the oldest streams are given up when it is full "
                 "[256MiB]");
@@ -149,6 +155,11 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
   DeclareStreamLimits(table, flags.streams);
   DeclareResponseLimits(table, flags.responses);
   DeclareJournalFlags(table, flags.journal);
+  table
+      .Add("--control", flags.control,
+           "Unix socket at which `stagecoach replicas` lists, drains and adds replicas. Only this "
+           "user may open it (default: replicas cannot be changed)")
+      ->type_name("PATH");
 }
 
 absl::Status CheckAddresses(const FrontEndFlags& flags) {

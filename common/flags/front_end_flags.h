@@ -53,7 +53,7 @@ struct ResponseLimits {
 };
 
 struct JournalFlags {
-  std::string folder;  // empty: resumable streams end with the router
+  std::string place;  // folder or URL; empty: resumable streams end with the router
   size_t max_bytes = 256 << 20;
   bool operator==(const JournalFlags&) const = default;
 };
@@ -69,6 +69,7 @@ struct FrontEndFlags {
   StreamLimits streams;
   ResponseLimits responses;
   JournalFlags journal;
+  std::string control;  // path of a Unix socket; empty: replicas cannot be changed
   bool operator==(const FrontEndFlags&) const = default;
 };
 

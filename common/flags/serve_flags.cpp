@@ -36,7 +36,7 @@ absl::Status CheckServeFlags(const ServeFlags& flags) {
     return absl::InvalidArgumentError(
         "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
   }
-  if (!flags.journal.folder.empty() && flags.streams.keep.count() == 0) {
+  if (!flags.journal.place.empty() && flags.streams.keep.count() == 0) {
     return absl::InvalidArgumentError(
         "--journal keeps resumable streams, but --resume-time 0 allows none: leave one of them "
         "out");

@@ -48,7 +48,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.responses.keep = std::chrono::seconds(61);
   flags.responses.max_bytes = 345678;
   flags.streams.max_streams = 78;
-  flags.journal = {.folder = "a folder", .max_bytes = 12345};
+  flags.journal = {.place = "a folder", .max_bytes = 12345};
   config.set_kv_memory_bytes(123456789);
   config.set_memory_fraction(0.3F);
   config.set_max_model_len(2048);
@@ -61,6 +61,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.scheduler.plan_ahead = false;
   flags.scheduler.prefix_cache = false;
   flags.replicas = 2;
+  flags.control = "/tmp/control";
   flags.microbatches = 3;
   flags.scheduler.max_waiting = 0;
   flags.scheduler.max_waiting_tokens = 12345;

@@ -43,6 +43,9 @@ void DeclareWorkerFlags(FlagTable& table, WorkerFlags& flags) {
       "On GPUs: a request's tokens do not depend on other requests, prefill chunks or the "
       "number of stages. Slower. On CPUs this always holds");
   DeclareTransportFlags(table, flags.transport);
+  table.AddSize("--reserve-memory", flags.reserved_bytes,
+                "On GPUs: memory that the KV cache leaves to other processes, such as 2GiB; more "
+                "than what --memory-fraction leaves");
   table
       .Add("--disturb", flags.disturbance_seed,
            "For tests on a GPU: seed of random delays on every stream; unwritten memory, KV "

@@ -23,6 +23,7 @@ struct WorkerFlags {
   TransportFlags transport;
   // For GPUs. Tests use it to randomize the timing of concurrent work; 0: off.
   uint64_t disturbance_seed = 0;
+  uint64_t reserved_bytes = 0;  // of a GPU's memory, left to other processes
 };
 
 void DeclareWorkerFlags(FlagTable& table, WorkerFlags& flags);

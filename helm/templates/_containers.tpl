@@ -64,6 +64,27 @@ securityContext:
 {{- if .Values.tls.existingSecret }}, scheme: HTTPS{{ end }}
 {{- end }}
 
+{{/* The journal's URL is in the environment, because everybody on the node can read a process's flags. Its name is that
+of the pipeline, whichever pod runs it. */}}
+{{- define "stagecoach.routerEnv" -}}
+{{- if .Values.leaderWorkerSet.enabled }}
+- name: POD_NAME
+  valueFrom:
+    fieldRef: {fieldPath: metadata.name}
+{{- end }}
+{{- with .Values.router.journal }}
+{{- if .existingSecret }}
+- name: JOURNAL_URL
+  valueFrom:
+    secretKeyRef: {name: {{ .existingSecret }}, key: url}
+- name: STAGECOACH_JOURNAL
+  value: $(JOURNAL_URL)?name={{ $.Release.Namespace }}.{{ ternary "$(POD_NAME)" (include "stagecoach.fullname" $) $.Values.leaderWorkerSet.enabled }}
+{{- else if .volume }}
+- {name: STAGECOACH_JOURNAL, value: /var/lib/stagecoach/journal}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "stagecoach.routerContainer" -}}
 {{- with .Values.router -}}
 name: router
@@ -112,11 +133,9 @@ args:
   {{- with .extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- if $.Values.leaderWorkerSet.enabled }}
+{{- with include "stagecoach.routerEnv" $ | trim }}
 env:
-  - name: POD_NAME
-    valueFrom:
-      fieldRef: {fieldPath: metadata.name}
+  {{- . | nindent 2 }}
 {{- end }}
 ports:
   - {name: http, containerPort: {{ .httpPort }}}
@@ -158,6 +177,9 @@ volumeMounts:
   {{- end }}
   {{- if $.Values.tls.existingSecret }}
   - {name: tls, mountPath: /etc/stagecoach/tls, readOnly: true}
+  {{- end }}
+  {{- if .journal.volume }}
+  - {name: journal, mountPath: /var/lib/stagecoach}
   {{- end }}
 {{- end }}
 {{- end }}

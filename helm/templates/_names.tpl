@@ -61,6 +61,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if gt (int .Values.replicas) 1 }}{{ fail "replicas: with more than one node a release is one pipeline; install a second release for a second one, or enable leaderWorkerSet" }}{{ end }}
 {{- if or .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda scale pipelines of one node; with nodes > 1 install a release a pipeline, or enable leaderWorkerSet" }}{{ end }}
 {{- end }}
+{{- with .Values.router.journal }}
+{{- if and .existingSecret .volume }}{{ fail "router.journal: the journal is in Redis or on a volume: leave existingSecret or volume out" }}{{ end }}
+{{- $is_shared := or .existingSecret (and .volume (not (hasKey .volume "emptyDir"))) }}
+{{- if and $is_shared (not (and .existingSecret $.Values.leaderWorkerSet.enabled)) }}
+{{- if or (gt (int $.Values.replicas) 1) $.Values.hpa.enabled $.Values.keda.enabled }}{{ fail "router.journal: one router has the journal: with replicas, hpa or keda, install a release a pipeline, use an emptyDir, or Redis with leaderWorkerSet" }}{{ end }}
+{{- if and $.Values.surge (eq (int $.Values.nodes) 1) }}{{ fail "router.journal: an upgrade's new pod would wait for the journal of the old one, which ends later: set surge: false, or use an emptyDir" }}{{ end }}
+{{- end }}
+{{- end }}
 {{- if and .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda would scale against each other: enable one" }}{{ end }}
 {{- if and .Values.keda.enabled (not .Values.keda.serverAddress) }}{{ fail "keda.serverAddress: where is Prometheus? Such as http://prometheus.monitoring.svc:9090" }}{{ end }}
 {{- end }}

@@ -98,5 +98,9 @@ volumes:
   - name: tls
     secret: {secretName: {{ .tls.existingSecret }}, defaultMode: 0440}
   {{- end }}
+  {{- if and $has_router .router.journal.volume }}
+  - name: journal
+    {{- toYaml .router.journal.volume | nindent 4 }}
+  {{- end }}
 {{- end }}
 {{- end }}

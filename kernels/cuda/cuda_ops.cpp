@@ -146,7 +146,8 @@ class CudaOps final : public Ops {
     cudaSetDevice(options_.device);
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    return {.total_bytes = total, .free_bytes = free};
+    return {.total_bytes = total,
+            .free_bytes = free - std::min<uint64_t>(free, options_.reserved_bytes)};
   }
   bool has_own_memory() const override { return true; }
   DType ActivationDType(DType model) const override { return model; }

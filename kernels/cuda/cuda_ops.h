@@ -17,6 +17,7 @@ struct CudaOptions {
   // For tests; 0: off. Inserts delays between kernels and fills unwritten memory with NaN; see
   // disturbance.h.
   uint64_t disturbance_seed = 0;
+  uint64_t reserved_bytes = 0;  // Memory() reports them as in use
 };
 
 // The result is asynchronous: calls queue work and return. UNAVAILABLE: no driver or no such

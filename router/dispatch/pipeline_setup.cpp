@@ -61,9 +61,13 @@ absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const Wo
   std::vector<std::thread> threads;
   for (size_t i = 0; i < workers.size(); ++i) {
     threads.emplace_back([&, i] {
-      const absl::Status status = FromGrpc(call(workers[i], contexts[i]));
+      absl::Status status = FromGrpc(call(workers[i], contexts[i]));
       if (status.ok()) return;
       MutexLock lock(mutex);
+      if (absl::IsCancelled(status) && !cancelled && !stop.stop_requested()) {
+        // A worker that shuts down cancels the calls that it has not answered.
+        status = absl::UnavailableError("the worker ended the call");
+      }
       if (cancelled && status.code() == absl::StatusCode::kCancelled) return;
       if (code == absl::StatusCode::kOk) code = status.code();
       if (!problems.empty()) problems += '\n';
@@ -126,8 +130,8 @@ absl::Status AwaitAnswers(std::vector<Worker>& workers, std::chrono::seconds lim
   }
 }
 
-absl::Status Describe(std::vector<Worker>& workers) {
-  SC_RETURN_IF_ERROR(AwaitAnswers(workers, kDescribeTimeout));
+absl::Status Describe(std::vector<Worker>& workers, const std::stop_token& stop) {
+  SC_RETURN_IF_ERROR(AwaitAnswers(workers, kDescribeTimeout, stop));
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
     spdlog::info("{}: {} ({}), {} threads, {} of memory available, numerics \"{}\"", worker.name,
@@ -298,7 +302,8 @@ uint64_t KvBytes(const KvPlan& kv, const v1::MemoryReport& memory) {
 
 }  // namespace
 
-absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options) {
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options,
+                                       const std::stop_token& stop) {
   const int32_t n_stages = static_cast<int32_t>(options.addresses.size());
   const int32_t max_model_len = options.flags.config.max_model_len();
   if (max_model_len > spec.max_positions) {
@@ -319,7 +324,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
                           ? BalanceLayers(spec, n_stages)
                           : SplitLayers(options.flags.layer_split, spec, n_stages));
   std::vector<Worker> workers = Connect(options.addresses, options.access);
-  SC_RETURN_IF_ERROR(Describe(workers));
+  SC_RETURN_IF_ERROR(Describe(workers, stop));
   std::vector<Worker> others = Connect(options.other_addresses, options.access);
   SC_RETURN_IF_ERROR(AwaitAnswers(others, kDescribeTimeout));
   const v1::Lease lease = TakeLease(workers, options.lease_holder);
@@ -331,11 +336,11 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
     requests.push_back(
         MakeLoadRequest(options, config, lease, workers, others, worker, layers[worker.stage]));
   }
-  SC_RETURN_IF_ERROR(Load(spec, options, requests, workers));
+  SC_RETURN_IF_ERROR(Load(spec, options, requests, workers, stop));
   SC_ASSIGN_OR_RETURN(KvPlan kv,
                       Size(spec, config, /*max_model_len_is_fixed=*/max_model_len > 0, workers));
-  SC_RETURN_IF_ERROR(OfferLinks(lease, workers));
-  SC_RETURN_IF_ERROR(Join(lease, kv, workers));
+  SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
+  SC_RETURN_IF_ERROR(Join(lease, kv, workers, stop));
 
   Pipeline pipeline{.lease = lease,
                     .stages = {},

@@ -52,8 +52,9 @@ struct Pipeline {
 
 // Takes all workers, also from another router, and loads them. Each phase runs on all workers in
 // parallel. If a phase fails on any worker, the setup fails; each line of the message names a
-// stage, its address and the cause. Blocks until loading ends.
-absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options);
+// stage, its address and the cause. Blocks until loading ends, or until `stop`: CANCELLED.
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options,
+                                       const std::stop_token& stop = {});
 
 struct RestoredPipeline {
   v1::Lease lease;  // the new one

@@ -183,9 +183,14 @@ TEST_CASE("a pipeline whose worker obeys another router is left to it") {
 TEST_CASE("a worker that shuts down is not taken; the router waits for the next one") {
   int n_calls = 0;
   FakeStage stage({.on_describe = [&n_calls] {
-    const bool leaving = ++n_calls == 2;  // the first one is of the set-up
-    return leaving ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down")
-                   : grpc::Status::OK;
+    switch (++n_calls) {
+      case 2:  // the first one is of the set-up
+        return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down");
+      case 3:  // as when its server ends during the call
+        return grpc::Status::CANCELLED;
+      default:
+        return grpc::Status::OK;
+    }
   }});
   const PipelineOptions options = Options({&stage});
   const auto pipeline = SetUpPipeline(Spec(), options);
@@ -195,7 +200,7 @@ TEST_CASE("a worker that shuts down is not taken; the router waits for the next 
                         std::chrono::seconds(10), {},
                         [&phases](RecoveryPhase phase) { phases.push_back(phase); })
             .ok());
-  CHECK(n_calls == 3);
+  CHECK(n_calls == 4);
   CHECK(phases == std::vector{RecoveryPhase::kLoad, RecoveryPhase::kJoin});
 }
 

@@ -40,15 +40,13 @@ absl::StatusOr<GenerationInput> BuildOne(const Generation& generation, size_t i,
 
 }  // namespace
 
-Frontend::Frontend(const FrontendOptions& options, ServedModel model,
-                   std::vector<v1::StageStatus> stages, Scheduler* scheduler)
+Frontend::Frontend(const FrontendOptions& options, ServedModel model, Scheduler* scheduler)
     : memory_(options.request_memory_bytes, kSmallRequestBytes),
       model_(WithMemory(std::move(model), &memory_)),
-      stages_(std::move(stages)),
       max_prompts_(options.max_prompts),
       max_choices_(options.max_choices),
       traces_(options.traces),
-      stalled_(options.stalled),
+      stages_(options.stages),
       not_ready_(options.not_ready),
       journal_(options.journal),
       scheduler_(scheduler),
@@ -242,11 +240,8 @@ absl::Status Frontend::DescribeModel(v1::Model* model) const {
   model->set_max_model_len(model_.max_model_len);
   model->set_dtype(model_.dtype);
   model->set_has_chat_template(model_.chat_template != nullptr);
-  const std::vector<std::string> stalled = stalled_ ? stalled_() : std::vector<std::string>();
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    v1::StageStatus& stage = *model->add_stages();
-    stage = stages_[i];
-    if (i < stalled.size()) stage.set_stalled(stalled[i]);
+  if (stages_) {
+    for (v1::StageStatus& stage : stages_()) *model->add_stages() = std::move(stage);
   }
   v1::KvStatus& kv = *model->mutable_kv();
   kv.set_block_tokens(kBlockTokens);

@@ -43,8 +43,8 @@ struct FrontendOptions {
   // their client.
   size_t request_memory_bytes = 256 << 20;
   TraceOptions traces;
-  // Returns, per stage, a description of its stall; empty: not stalled. Null: no watch runs.
-  std::function<std::vector<std::string>()> stalled;
+  // The stages of all pipelines as they are now. Null: none are known.
+  std::function<std::vector<v1::StageStatus>()> stages;
   // Why no request can be served now, in words; empty: requests are served. May be null.
   std::function<std::string()> not_ready;
   // The journal of resumable streams; null: none. It outlives this and the scheduler.
@@ -54,8 +54,7 @@ struct FrontendOptions {
 // Thread-safe. Outlives every stream and the scheduler.
 class Frontend {
  public:
-  Frontend(const FrontendOptions& options, ServedModel model, std::vector<v1::StageStatus> stages,
-           Scheduler* scheduler);
+  Frontend(const FrontendOptions& options, ServedModel model, Scheduler* scheduler);
   ~Frontend();
 
   const ServedModel& model() const { return model_; }
@@ -128,11 +127,10 @@ class Frontend {
   MemoryBudget memory_;
   MessageGate message_gate_;
   const ServedModel model_;
-  const std::vector<v1::StageStatus> stages_;
   const size_t max_prompts_;
   const size_t max_choices_;
   const TraceOptions traces_;
-  const std::function<std::vector<std::string>()> stalled_;
+  const std::function<std::vector<v1::StageStatus>()> stages_;
   const std::function<std::string()> not_ready_;
   Journal* const journal_;
   Scheduler* const scheduler_;

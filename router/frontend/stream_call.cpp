@@ -86,9 +86,8 @@ class KeptRequest final : public ResponseWriter {
     return std::move(stream.reader);
   }
 
-  static absl::Status Continue(Frontend* frontend, const Request& request,
-                               JournalFile::Stream stream, const Arrival& arrival,
-                               WorkQueue::Task done) {
+  static absl::Status Continue(Frontend* frontend, const Request& request, JournalStream stream,
+                               const Arrival& arrival, WorkQueue::Task done) {
     auto kept = std::make_shared<KeptRequest>(request);
     const std::string& id = stream.record.request_id();
     const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
@@ -186,7 +185,7 @@ MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, con
   return std::make_shared<MessagePump>(frontend, std::move(reader), out);
 }
 
-absl::Status ContinueStream(Frontend* frontend, JournalFile::Stream stream, const Arrival& arrival,
+absl::Status ContinueStream(Frontend* frontend, JournalStream stream, const Arrival& arrival,
                             WorkQueue::Task done) {
   if (stream.record.has_chat()) {
     const v1::ChatRequest request = std::move(*stream.record.mutable_chat());

@@ -8,7 +8,7 @@
 #include "router/frontend/arrival.h"
 #include "router/frontend/generation.h"
 #include "router/frontend/stream_source.h"
-#include "router/journal/journal_file.h"
+#include "router/journal/journal_content.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router {
@@ -30,7 +30,7 @@ MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, con
 
 // Goes on with a stream of the journal that an earlier router began for a gRPC client. `done` is
 // called when its output so far can be read. Errors are those of StreamStore::Create.
-absl::Status ContinueStream(Frontend* frontend, JournalFile::Stream stream, const Arrival& arrival,
+absl::Status ContinueStream(Frontend* frontend, JournalStream stream, const Arrival& arrival,
                             WorkQueue::Task done);
 
 }  // namespace stagecoach::router

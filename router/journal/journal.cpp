@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "common/unix_time.h"
+#include "router/journal/journal_place.h"
 
 namespace stagecoach::router {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 uint64_t UnixSeconds() { return UnixNanoseconds() / 1'000'000'000; }
 
 // 0: never.
-uint64_t LastWritten(const JournalFile::Content& content) {
+uint64_t LastWritten(const JournalContent& content) {
   if (content.streams.empty()) return content.last_unix_s;
   const auto began =
       static_cast<uint64_t>(content.streams.back().record.arrived_unix_us()) / 1'000'000;
@@ -46,21 +47,26 @@ Journal::Journal(const JournalOptions& options, v1::RouterRecord router)
 Journal::~Journal() { Stop(); }
 
 absl::Status Journal::Open() {
-  absl::StatusOr<std::unique_ptr<JournalFile>> file = JournalFile::Open(options_.folder);
-  if (absl::IsFailedPrecondition(file.status())) {
+  absl::StatusOr<std::unique_ptr<JournalPlace>> place = MakeJournalPlace(options_);
+  if (!place.ok()) {
+    return absl::InvalidArgumentError(fmt::format("--journal: {}", Message(place.status())));
+  }
+  place_ = *std::move(place);
+  Opening opened = place_->Open();
+  if (absl::IsFailedPrecondition(opened.status())) {
     return absl::FailedPreconditionError(
-        fmt::format("--journal {}: another router has this journal open; give each router a folder "
+        fmt::format("--journal {}: another router has this journal open ({}); give each router one "
                     "of its own",
-                    options_.folder));
+                    place_->name(), Message(opened.status())));
   }
-  if (absl::IsPermissionDenied(file.status())) {
-    return absl::PermissionDeniedError(
-        fmt::format("--journal {}: {}", options_.folder, Message(file.status())));
+  if (absl::IsPermissionDenied(opened.status()) || absl::IsInvalidArgument(opened.status())) {
+    return {opened.status().code(),
+            fmt::format("--journal {}: {}", place_->name(), Message(opened.status()))};
   }
-  absl::StatusOr<JournalFile::Content> content =
-      file.ok() ? (*file)->Read() : absl::StatusOr<JournalFile::Content>(file.status());
+  absl::StatusOr<JournalContent> content =
+      opened.ok() ? (*opened)->Read() : absl::StatusOr<JournalContent>(opened.status());
+  if (opened.ok()) store_ = *std::move(opened);
   if (!content.ok()) {
-    file = absl::UnavailableError("closed");  // before its file is removed
     GiveUpAll(content.status());
     retry_at_ = Clock::now();
     return absl::OkStatus();
@@ -74,13 +80,12 @@ absl::Status Journal::Open() {
     spdlog::warn("journal: {} streams are dropped, because {}", content->streams.size(),
                  is_late ? "nothing was written for longer than --resume-time"
                          : "the routers that took them over ended without a new token");
-    file = absl::UnavailableError("closed");
-    JournalFile::Remove(options_.folder);
-    return OpenNew();
+    place_->Discard(std::move(store_));
+    SC_ASSIGN_OR_RETURN(store_, OpenNew());
+    return absl::OkStatus();
   }
-  file_ = *std::move(file);
   absl::Status marked =
-      has_holder ? file_->SetRestores(content->n_restores + 1) : file_->SetRouter(router_);
+      has_holder ? store_->SetRestores(content->n_restores + 1) : store_->SetRouter(router_);
   if (!marked.ok()) spdlog::warn("journal: {}", Message(marked));
   left_ = std::move(content->streams);
   for (const Stream& stream : left_) first_rows_.emplace(stream.number, stream.first_row);
@@ -89,9 +94,10 @@ absl::Status Journal::Open() {
   return absl::OkStatus();
 }
 
-absl::Status Journal::OpenNew() {
-  SC_ASSIGN_OR_RETURN(file_, JournalFile::Open(options_.folder));
-  return file_->SetRouter(router_);
+Journal::Opening Journal::OpenNew() const {
+  Opening store = place_->OpenNew();
+  if (store.ok()) SC_RETURN_IF_ERROR((*store)->SetRouter(router_));
+  return store;
 }
 
 std::vector<Journal::Stream> Journal::TakeStreams() { return std::exchange(left_, {}); }
@@ -110,22 +116,23 @@ void Journal::Remove(uint64_t stream) { queue_.Push(Removal{.stream = stream}).I
 
 void Journal::Stop() {
   Finish();
-  file_.reset();
+  store_.reset();
 }
 
 void Journal::StopInOrder() {
   Finish();
-  if (file_ == nullptr) return;
+  if (store_ == nullptr) return;
   router_.clear_lease_holder();
-  if (const absl::Status status = file_->SetRouter(router_); !status.ok()) {
+  if (const absl::Status status = store_->SetRouter(router_); !status.ok()) {
     spdlog::warn("journal: {}", Message(status));
   }
-  file_.reset();
+  store_.reset();
 }
 
 void Journal::Finish() {
   queue_.Close(absl::CancelledError("the journal is closed"), ClosableQueue<Entry>::Rest::kKeep);
   if (thread_.joinable()) thread_.join();
+  if (opening_.valid()) opening_.get().IgnoreError();  // it uses this object
 }
 
 Journal::Report Journal::Read() const {
@@ -136,7 +143,9 @@ Journal::Report Journal::Read() const {
 void Journal::Run() {
   pthread_setname_np(pthread_self(), "journal");
   std::vector<Entry> entries;
-  while (queue_.Wait().ok()) {
+  while (true) {
+    const absl::Status waited = queue_.WaitUntil(NextTask());
+    if (!waited.ok() && !absl::IsDeadlineExceeded(waited)) return;
     queue_.TakeAll(&entries);
     WriteAll(entries);
     for (Entry& entry : entries) {
@@ -147,18 +156,40 @@ void Journal::Run() {
   }
 }
 
+Journal::Clock::time_point Journal::NextTask() const {
+  if (store_ == nullptr) return opening_.valid() ? Clock::time_point::max() : retry_at_;
+  return store_->keep_lease_every().count() == 0 ? Clock::time_point::max() : keep_lease_at_;
+}
+
 void Journal::WriteAll(std::vector<Entry>& entries) {
-  if (file_ == nullptr) {
-    if (Clock::now() < retry_at_) return;
-    if (const absl::Status opened = OpenNew(); !opened.ok()) return GiveUpAll(opened);
-    spdlog::info("journal: works again");
-    Tell([](Report& report) { report.failing = false; });
-  }
-  if (const absl::Status written = WriteTransaction(entries); !written.ok()) GiveUpAll(written);
+  const bool is_opened = std::ranges::any_of(
+      entries, [](const Entry& entry) { return std::holds_alternative<Opened>(entry); });
+  if (is_opened) TakeOpened();
+  if (store_ == nullptr) return OpenAgain();
+  const absl::Status written = entries.empty() ? store_->KeepLease() : WriteTransaction(entries);
+  if (!written.ok()) return GiveUpAll(written);
+  keep_lease_at_ = Clock::now() + store_->keep_lease_every();
+}
+
+void Journal::OpenAgain() {
+  if (opening_.valid() || Clock::now() < retry_at_) return;
+  opening_ = std::async(std::launch::async, [this] {
+    Opening opened = OpenNew();
+    queue_.Push(Opened{}).IgnoreError();
+    return opened;
+  });
+}
+
+void Journal::TakeOpened() {
+  Opening opened = opening_.get();
+  if (!opened.ok()) return GiveUpAll(opened.status());
+  store_ = *std::move(opened);
+  spdlog::info("journal: works again");
+  Tell([](Report& report) { report.failing = false; });
 }
 
 absl::Status Journal::WriteTransaction(std::vector<Entry>& entries) {
-  SC_RETURN_IF_ERROR(file_->Begin());
+  SC_RETURN_IF_ERROR(store_->Begin());
   std::string events;
   v1::SequenceEvents one;  // messages that are concatenated are one message with the events of all
   one.add_events();
@@ -167,13 +198,13 @@ absl::Status Journal::WriteTransaction(std::vector<Entry>& entries) {
     if (auto* beginning = std::get_if<Beginning>(&entry)) {
       first_rows_.emplace(beginning->stream, next_row_);
       SC_RETURN_IF_ERROR(
-          file_->AddStream(beginning->stream, next_row_, beginning->record.SerializeAsString()));
+          store_->AddStream(beginning->stream, next_row_, beginning->record.SerializeAsString()));
     } else if (auto* removal = std::get_if<Removal>(&entry)) {
       if (first_rows_.erase(removal->stream) == 0) continue;
       has_removed = true;
-      SC_RETURN_IF_ERROR(file_->RemoveStream(removal->stream));
-    } else {
-      v1::SequenceEvent& event = std::get<Happening>(entry).event;
+      SC_RETURN_IF_ERROR(store_->RemoveStream(removal->stream));
+    } else if (auto* happening = std::get_if<Happening>(&entry)) {
+      v1::SequenceEvent& event = happening->event;
       if (!first_rows_.contains(event.stream())) continue;
       one.mutable_events(0)->Swap(&event);
       one.AppendToString(&events);
@@ -181,29 +212,29 @@ absl::Status Journal::WriteTransaction(std::vector<Entry>& entries) {
     }
   }
   if (!events.empty()) {
-    SC_RETURN_IF_ERROR(file_->AddEvents(next_row_++, UnixSeconds(), events));
-    if (!std::exchange(is_proven_, true)) SC_RETURN_IF_ERROR(file_->SetRestores(0));
+    SC_RETURN_IF_ERROR(store_->AddEvents(next_row_++, UnixSeconds(), events));
+    if (!std::exchange(is_proven_, true)) SC_RETURN_IF_ERROR(store_->SetRestores(0));
   }
   if (has_removed) SC_RETURN_IF_ERROR(RemoveUnusedRows());
   SC_RETURN_IF_ERROR(KeepSmall());
-  return file_->Commit();
+  return store_->Commit();
 }
 
 absl::Status Journal::RemoveUnusedRows() {
   uint64_t first = next_row_;
   for (const auto& [stream, row] : first_rows_) first = std::min(first, row);
-  return file_->RemoveRowsBefore(first);
+  return store_->RemoveRowsBefore(first);
 }
 
 absl::Status Journal::KeepSmall() {
-  SC_ASSIGN_OR_RETURN(uint64_t n_bytes, file_->UsedBytes());
+  SC_ASSIGN_OR_RETURN(uint64_t n_bytes, store_->UsedBytes());
   uint64_t n_given_up = 0;
   while (n_bytes > options_.max_bytes && !first_rows_.empty()) {
     ++n_given_up;
-    SC_RETURN_IF_ERROR(file_->RemoveStream(first_rows_.begin()->first));
+    SC_RETURN_IF_ERROR(store_->RemoveStream(first_rows_.begin()->first));
     first_rows_.erase(first_rows_.begin());
     SC_RETURN_IF_ERROR(RemoveUnusedRows());
-    SC_ASSIGN_OR_RETURN(n_bytes, file_->UsedBytes());
+    SC_ASSIGN_OR_RETURN(n_bytes, store_->UsedBytes());
   }
   if (n_given_up > 0) {
     spdlog::warn("journal: full, so {} streams would not outlive the router (--journal-size)",
@@ -218,10 +249,10 @@ absl::Status Journal::KeepSmall() {
 }
 
 void Journal::GiveUpAll(const absl::Status& why) {
-  // Not the streams' rows alone: that would need a disk that is not full.
-  file_.reset();
+  // Not the streams alone: that would need a disk that is not full.
   const bool is_of_another = absl::IsFailedPrecondition(why);
-  if (!is_of_another) JournalFile::Remove(options_.folder);
+  if (!is_of_another) place_->Discard(std::move(store_));
+  store_.reset();
   bool was_failing = false;
   Tell([&](Report& report) {
     was_failing = std::exchange(report.failing, true);
@@ -234,7 +265,7 @@ void Journal::GiveUpAll(const absl::Status& why) {
                   Message(why), first_rows_.size());
   }
   first_rows_.clear();
-  retry_at_ = Clock::now() + options_.retry_after;
+  retry_at_ = is_of_another ? Clock::time_point::max() : Clock::now() + options_.retry_after;
 }
 
 }  // namespace stagecoach::router

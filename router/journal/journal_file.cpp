@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 
 #include "common/status.h"
@@ -35,14 +33,6 @@ absl::StatusOr<uint64_t> OneNumber(SqlStatement& statement) {
   statement.Reset();
   SC_RETURN_IF_ERROR(found.status());
   return number;
-}
-
-template <typename Message>
-absl::Status Parse(std::string_view bytes, const char* what, Message& message) {
-  if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return absl::OkStatus();
-  }
-  return absl::DataLossError(fmt::format("a {} of the journal cannot be read", what));
 }
 
 }  // namespace
@@ -96,48 +86,30 @@ absl::Status JournalFile::Prepare() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<JournalFile::Content> JournalFile::Read() {
-  Content content;
+absl::StatusOr<JournalContent> JournalFile::Read() {
+  JournalContentBuilder builder;
   SC_ASSIGN_OR_RETURN(SqlStatement router,
                       SqlStatement::Prepare(connection_, "SELECT record, restores FROM router"));
   SC_ASSIGN_OR_RETURN(const bool has_router, router.Next());
-  if (has_router) {
-    SC_RETURN_IF_ERROR(Parse(router.Bytes(0), "router record", content.router.emplace()));
-    content.n_restores = router.Number(1);
-  }
+  if (has_router) SC_RETURN_IF_ERROR(builder.SetRouter(router.Bytes(0), router.Number(1)));
   SC_ASSIGN_OR_RETURN(
       SqlStatement streams,
       SqlStatement::Prepare(connection_,
                             "SELECT number, first_row, record FROM streams ORDER BY number"));
-  std::unordered_map<uint64_t, size_t> index;
   while (true) {
     SC_ASSIGN_OR_RETURN(const bool has_stream, streams.Next());
     if (!has_stream) break;
-    Stream& stream = content.streams.emplace_back();
-    stream.number = streams.Number(0);
-    content.next_number = stream.number + 1;
-    stream.first_row = streams.Number(1);
-    SC_RETURN_IF_ERROR(Parse(streams.Bytes(2), "stream record", stream.record));
-    index.emplace(stream.number, content.streams.size() - 1);
+    SC_RETURN_IF_ERROR(builder.AddStream(streams.Number(0), streams.Number(1), streams.Bytes(2)));
   }
   SC_ASSIGN_OR_RETURN(
       SqlStatement rows,
       SqlStatement::Prepare(connection_, "SELECT row, unix_s, events FROM rows ORDER BY row"));
-  v1::SequenceEvents events;
   while (true) {
     SC_ASSIGN_OR_RETURN(const bool has_row, rows.Next());
     if (!has_row) break;
-    content.next_row = rows.Number(0) + 1;
-    content.last_unix_s = rows.Number(1);
-    SC_RETURN_IF_ERROR(Parse(rows.Bytes(2), "row of events", events));
-    for (v1::SequenceEvent& event : *events.mutable_events()) {
-      // Rows may still hold events of streams that were removed.
-      content.next_number = std::max(content.next_number, event.stream() + 1);
-      const auto found = index.find(event.stream());
-      if (found != index.end()) content.streams[found->second].events.push_back(std::move(event));
-    }
+    SC_RETURN_IF_ERROR(builder.AddRow(rows.Number(0), rows.Number(1), rows.Bytes(2)));
   }
-  return content;
+  return builder.Take();
 }
 
 absl::Status JournalFile::SetRouter(const v1::RouterRecord& router) {
@@ -172,6 +144,15 @@ absl::StatusOr<uint64_t> JournalFile::UsedBytes() {
   SC_ASSIGN_OR_RETURN(const uint64_t n_pages, OneNumber(n_pages_));
   SC_ASSIGN_OR_RETURN(const uint64_t n_free, OneNumber(n_free_pages_));
   return (n_pages - n_free) * kPageBytes;
+}
+
+absl::StatusOr<std::unique_ptr<JournalStore>> JournalFolder::Open() {
+  return JournalFile::Open(folder_);
+}
+
+void JournalFolder::Discard(std::unique_ptr<JournalStore> store) {
+  store.reset();  // before its file is removed
+  JournalFile::Remove(folder_);
 }
 
 }  // namespace stagecoach::router

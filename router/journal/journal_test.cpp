@@ -9,11 +9,16 @@
 #include <future>
 
 #include "catch2/catch_test_macros.hpp"
+#include "catch2/generators/catch_generators.hpp"
 #include "common/temp_dir.h"
 #include "common/unix_time.h"
+#include "router/journal/journal_file.h"
+#include "router/journal/testing/journal_places.h"
 
 namespace stagecoach::router {
 namespace {
+
+using enum JournalTestPlace::Kind;
 
 v1::RouterRecord Router(const std::string& holder) {
   v1::RouterRecord router;
@@ -41,7 +46,11 @@ std::unique_ptr<Journal> Open(const JournalOptions& options, const std::string& 
 }
 
 std::unique_ptr<Journal> Open(const TempDir& dir, const std::string& holder = "me") {
-  return Open(JournalOptions{.folder = dir.path()}, holder);
+  return Open(JournalOptions{.place = dir.path()}, holder);
+}
+
+std::unique_ptr<Journal> Open(const JournalTestPlace& place, const std::string& holder = "me") {
+  return Open(JournalOptions{.place = place.name()}, holder);
 }
 
 // Returns when the event is written, or passed through.
@@ -59,9 +68,9 @@ uint64_t BeginStream(Journal& journal, const std::string& id) {
 }
 
 TEST_CASE("a router goes on with the names and the streams of the one before") {
-  const TempDir dir;
+  const JournalTestPlace place(GENERATE(kFolder, kRedis));
   {
-    const auto journal = Open(dir, "first");
+    const auto journal = Open(place, "first");
     CHECK(journal->TakeStreams().empty());
     const uint64_t one = BeginStream(*journal, "one");
     const uint64_t two = BeginStream(*journal, "two");
@@ -72,7 +81,7 @@ TEST_CASE("a router goes on with the names and the streams of the one before") {
     AppendAndWait(*journal, three, 7);
     journal->Remove(two);
   }
-  const auto journal = Open(dir, "second");
+  const auto journal = Open(place, "second");
   CHECK(journal->router().lease_holder() == "first");
   const std::vector<Journal::Stream> streams = journal->TakeStreams();
   REQUIRE(streams.size() == 2);
@@ -86,31 +95,34 @@ TEST_CASE("a router goes on with the names and the streams of the one before") {
 }
 
 TEST_CASE("after an orderly end the next router has a lease holder of its own") {
-  const TempDir dir;
+  const JournalTestPlace place(GENERATE(kFolder, kRedis));
   {
-    const auto journal = Open(dir, "first");
+    const auto journal = Open(place, "first");
     AppendAndWait(*journal, BeginStream(*journal, "one"), 1);
     journal->StopInOrder();
   }
   {
-    const auto journal = Open(dir, "second");
+    const auto journal = Open(place, "second");
     CHECK(journal->router().lease_holder() == "second");
     CHECK(journal->TakeStreams().size() == 1);
   }
-  CHECK(Open(dir, "third")->router().lease_holder() == "second");
+  CHECK(Open(place, "third")->router().lease_holder() == "second");
 }
 
 TEST_CASE("a second router is told that the journal is taken") {
-  const TempDir dir;
-  const auto journal = Open(dir);
-  const absl::Status status = Journal::Open({.folder = dir.path()}, Router("other")).status();
+  const JournalTestPlace place(GENERATE(kFolder, kRedis));
+  const auto journal = Open(place);
+  const absl::Status status =
+      Journal::Open({.place = place.name(), .lease = std::chrono::milliseconds(300)},
+                    Router("other"))
+          .status();
   CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(std::string(status.message()).find("another router") != std::string::npos);
 }
 
 TEST_CASE("streams that end leave no bytes behind") {
-  const TempDir dir;
-  const auto journal = Open(dir);
+  const JournalTestPlace place(GENERATE(kFolder, kRedis));
+  const auto journal = Open(place);
   for (int i = 0; i < 2'000; ++i) {
     const uint64_t stream = BeginStream(*journal, std::string(1'000, 'x'));
     AppendAndWait(*journal, stream, i);
@@ -122,8 +134,8 @@ TEST_CASE("streams that end leave no bytes behind") {
 }
 
 TEST_CASE("a full journal gives up its oldest streams") {
-  const TempDir dir;
-  const auto journal = Open({.folder = dir.path(), .max_bytes = 200'000});
+  const JournalTestPlace place(GENERATE(kFolder, kRedis));
+  const auto journal = Open({.place = place.name(), .max_bytes = 200'000});
   for (int i = 0; i < 10; ++i) BeginStream(*journal, std::to_string(i) + std::string(50'000, 'x'));
   AppendAndWait(*journal, 10, 1);
   const Journal::Report report = journal->Read();
@@ -131,21 +143,27 @@ TEST_CASE("a full journal gives up its oldest streams") {
   CHECK(report.n_given_up == 10 - report.n_streams);
   CHECK_FALSE(report.failing);
   journal->Stop();
-  const auto again = Open(dir);
+  const auto again = Open(place);
   const auto streams = again->TakeStreams();
   REQUIRE(streams.size() == report.n_streams);
   CHECK(streams.back().record.request_id().front() == '9');
 }
 
+// Returns when the journal can be written again.
+void AwaitWorks(Journal& journal) {
+  while (journal.Read().failing) AppendAndWait(journal, 0, 0);
+}
+
 // Kills the process in the middle of its writes, again and again.
 TEST_CASE("a killed process loses no event that it was told is written") {
+  const auto kind = GENERATE(kFolder, kRedis);
   for (int n_events = 1; n_events < 200; n_events += 40) {
-    const TempDir dir;
+    const JournalTestPlace place(kind);
     int written[2];
     REQUIRE(pipe(written) == 0);
     const pid_t child = fork();
     if (child == 0) {
-      auto journal = Journal::Open({.folder = dir.path()}, Router("child"));
+      auto journal = Journal::Open({.place = place.name()}, Router("child"));
       if (!journal.ok()) _exit(1);
       const uint64_t stream = (*journal)->NewNumber();
       (*journal)->Begin(stream, Record("one"));
@@ -168,7 +186,7 @@ TEST_CASE("a killed process loses no event that it was told is written") {
     }
     close(written[0]);
 
-    const auto journal = Open(dir);
+    const auto journal = Open(place);
     const auto streams = journal->TakeStreams();
     REQUIRE(streams.size() == 1);
     REQUIRE(streams[0].events.size() > static_cast<size_t>(last));
@@ -196,7 +214,7 @@ class FullDisk {
 
 TEST_CASE("a full disk costs what is in the journal, and serving goes on") {
   const TempDir dir;
-  const auto journal = Open({.folder = dir.path(), .retry_after = std::chrono::milliseconds(0)});
+  const auto journal = Open({.place = dir.path(), .retry_after = std::chrono::milliseconds(0)});
   const uint64_t lost = BeginStream(*journal, "lost");
   AppendAndWait(*journal, lost, 1);
   {
@@ -206,6 +224,7 @@ TEST_CASE("a full disk costs what is in the journal, and serving goes on") {
     CHECK(journal->Read().n_failures > 0);
   }
   CHECK(AppendAndWait(*journal, lost, 3).token() == 3);
+  AwaitWorks(*journal);
   AppendAndWait(*journal, BeginStream(*journal, "new"), 4);
   CHECK_FALSE(journal->Read().failing);
   CHECK(journal->Read().n_streams == 1);
@@ -224,6 +243,7 @@ TEST_CASE("a damaged journal is replaced") {
   {
     const auto journal = Open(dir);
     CHECK(journal->Read().n_failures == 1);
+    AwaitWorks(*journal);
     AppendAndWait(*journal, BeginStream(*journal, "new"), 4);
     CHECK_FALSE(journal->Read().failing);
   }
@@ -240,27 +260,27 @@ TEST_CASE("streams whose clients have gone are dropped") {
     old.set_arrived_unix_us(old.arrived_unix_us() - 3'600'000'000);
     REQUIRE((*file)->AddStream(1, 1, old.SerializeAsString()).ok());
   }
-  const auto journal = Open({.folder = dir.path(), .keep = std::chrono::seconds(60)});
+  const auto journal = Open({.place = dir.path(), .keep = std::chrono::seconds(60)});
   CHECK(journal->TakeStreams().empty());
 }
 
 TEST_CASE("streams that end every router are dropped in the end") {
-  const TempDir dir;
+  const JournalTestPlace place(GENERATE(kFolder, kRedis));
   {
-    const auto journal = Open(dir);
+    const auto journal = Open(place);
     AppendAndWait(*journal, BeginStream(*journal, "one"), 1);
   }
   // A router that writes an event has not been ended by the streams.
   for (uint64_t i = 0; i < Journal::kMostRestores; ++i) {
-    const auto journal = Open(dir);
+    const auto journal = Open(place);
     const auto streams = journal->TakeStreams();
     REQUIRE(streams.size() == 1);
     AppendAndWait(*journal, streams[0].number, 1);
   }
   for (uint64_t i = 0; i < Journal::kMostRestores; ++i) {
-    CHECK(Open(dir)->TakeStreams().size() == 1);
+    CHECK(Open(place)->TakeStreams().size() == 1);
   }
-  CHECK(Open(dir)->TakeStreams().empty());
+  CHECK(Open(place)->TakeStreams().empty());
 }
 
 }  // namespace

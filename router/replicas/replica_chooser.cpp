@@ -27,13 +27,22 @@ std::span<const int32_t> Adoptable(const SequenceRequest& request) {
 
 ReplicaChooser::ReplicaChooser(const std::vector<SchedulerConfig>& configs) {
   for (const SchedulerConfig& config : configs) {
-    replicas_.push_back({.has_cache = config.prefix_cache, .index = PrefixIndex(NBlocks(config))});
+    Add(config);
+    replicas_.back().use = Use::kOpen;
   }
 }
 
+void ReplicaChooser::Add(const SchedulerConfig& config) {
+  replicas_.push_back({.has_cache = config.prefix_cache,
+                       .index = PrefixIndex(NBlocks(config)),
+                       .use = Use::kClosed});
+}
+
 int ReplicaChooser::RankOf(const Replica& replica) {
-  if (replica.state == PipelineState::kGone) return 3;
-  if (replica.state == PipelineState::kLost) return 2;
+  if (replica.use == Use::kClosed) return kGoneRank + 1;
+  if (replica.state == PipelineState::kGone) return kGoneRank;
+  if (replica.use != Use::kOpen) return kLostRank + 1;
+  if (replica.state == PipelineState::kLost) return kLostRank;
   return replica.is_stalled ? 1 : 0;
 }
 
@@ -67,12 +76,16 @@ void ReplicaChooser::SetState(size_t replica, PipelineState state) {
 }
 
 bool ReplicaChooser::ShouldLeave(size_t replica) const {
-  const PipelineState state = replicas_[replica].state;
-  if (state == PipelineState::kWorks) return false;
-  return std::any_of(replicas_.begin(), replicas_.end(), [state](const Replica& other) {
-    return other.state == PipelineState::kWorks ||
-           (state == PipelineState::kGone && other.state == PipelineState::kLost);
-  });
+  const Replica& one = replicas_[replica];
+  if (one.state == PipelineState::kGone) return HasOther(replica, kGoneRank);
+  return one.state == PipelineState::kLost && HasOther(replica, kLostRank);
+}
+
+bool ReplicaChooser::HasOther(size_t replica, int rank) const {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (i != replica && RankOf(replicas_[i]) < rank) return true;
+  }
+  return false;
 }
 
 }  // namespace stagecoach::router

@@ -25,8 +25,12 @@ class ReplicaChooser {
   // What a sequence counts as long as it lives, in tokens to prefill.
   static constexpr uint64_t kSequenceTokens = 64;
 
-  // One configuration per replica.
+  // One configuration per replica; all are open.
   explicit ReplicaChooser(const std::vector<SchedulerConfig>& configs);
+
+  // Adds a closed replica behind the others, or removes the last one.
+  void Add(const SchedulerConfig& config);
+  void RemoveLast() { replicas_.pop_back(); }
 
   struct Choice {
     size_t replica = 0;
@@ -45,21 +49,38 @@ class ReplicaChooser {
   PipelineState state(size_t replica) const { return replicas_[replica].state; }
   // A replica with a stalled stage gets requests only if no other works.
   void SetStalled(size_t replica, bool stalled) { replicas_[replica].is_stalled = stalled; }
+
+  enum class Use : uint8_t {
+    kOpen,
+    kDraining,  // gets requests only if all others are lost for good
+    kClosed,    // gets no requests
+  };
+  void SetUse(size_t replica, Use use) { replicas_[replica].use = use; }
+  Use use(size_t replica) const { return replicas_[replica].use; }
+
   // Whether its sequences would better go on elsewhere: it is lost and another one works, or it is
   // lost for good and another one is not.
   bool ShouldLeave(size_t replica) const;
+  // Whether an open one besides this one works, or at least will if its lost stage is replaced.
+  bool HasOtherThatWorks(size_t replica) const { return HasOther(replica, kLostRank); }
+  bool HasOtherLeft(size_t replica) const { return HasOther(replica, kLostRank + 1); }
+  uint64_t n_sequences(size_t replica) const { return replicas_[replica].n_sequences; }
 
  private:
   struct Replica {
     bool has_cache;
     PrefixIndex index;
+    Use use = Use::kOpen;
     PipelineState state = PipelineState::kWorks;
     bool is_stalled = false;
     uint64_t n_to_prefill = 0;  // tokens
     uint64_t n_sequences = 0;
   };
-  // A replica is chosen among those of the lowest rank.
+  // A replica is chosen among those of the lowest rank. Those of a rank below kLostRank work.
+  static constexpr int kLostRank = 2, kGoneRank = 4;
   static int RankOf(const Replica& replica);
+  // Another one with a rank below this one.
+  bool HasOther(size_t replica, int rank) const;
 
   std::vector<Replica> replicas_;
 };

@@ -119,5 +119,33 @@ TEST_CASE("As many prefixes as all caches hold together stay where they are") {
   }
 }
 
+TEST_CASE("A replica that drains gets requests only if all others are lost for good") {
+  using Use = ReplicaChooser::Use;
+  ReplicaChooser chooser = Chooser(2);
+  chooser.SetUse(0, Use::kDraining);
+  CHECK(!chooser.HasOtherThatWorks(1));
+  CHECK(!chooser.ShouldLeave(0));
+  chooser.SetState(1, PipelineState::kLost);
+  CHECK(!chooser.ShouldLeave(0));
+  CHECK(!chooser.ShouldLeave(1));
+  CHECK(chooser.HasOtherLeft(0));
+  CHECK(chooser.Choose(*MakeRequest(1, 40, 1), 1).replica == 1);
+  chooser.SetState(1, PipelineState::kGone);
+  CHECK(!chooser.HasOtherLeft(0));
+  CHECK(chooser.ShouldLeave(1));
+  CHECK(chooser.Choose(*MakeRequest(2, 40, 1), 1).replica == 0);
+}
+
+TEST_CASE("An added replica is closed until it may be used") {
+  using Use = ReplicaChooser::Use;
+  ReplicaChooser chooser = Chooser(1);
+  chooser.Add({.kv_groups = {{.window = 0, .n_blocks = 1000}}});
+  chooser.SetState(0, PipelineState::kGone);
+  CHECK(!chooser.ShouldLeave(0));
+  chooser.SetUse(1, Use::kOpen);
+  CHECK(chooser.ShouldLeave(0));
+  CHECK(chooser.Choose(*MakeRequest(1, 40, 1), 1).replica == 1);
+}
+
 }  // namespace
 }  // namespace stagecoach::router

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "router/replicas/snapshot_sum.h"
 
@@ -44,16 +45,90 @@ class ReplicaSet::Sink final : public SequenceSink {
 
 absl::StatusOr<std::unique_ptr<ReplicaSet>> ReplicaSet::Start(
     const std::vector<ReplicaOptions>& replicas) {
-  std::vector<SchedulerConfig> configs;
-  for (const ReplicaOptions& replica : replicas) configs.push_back(replica.config);
-  std::unique_ptr<ReplicaSet> set(new ReplicaSet(configs, replicas));
-  set->schedulers_.reserve(replicas.size());  // hooks read it
-  for (size_t i = 0; i < replicas.size(); ++i) {
-    SC_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
-                        Scheduler::Start(replicas[i].config, replicas[i].client, set->HooksOf(i)));
-    set->schedulers_.push_back(std::move(scheduler));
-  }
+  std::unique_ptr<ReplicaSet> set(new ReplicaSet());
+  for (const ReplicaOptions& replica : replicas) SC_RETURN_IF_ERROR(set->Add(replica));
   return set;
+}
+
+absl::Status ReplicaSet::Add(const ReplicaOptions& options) {
+  if (replicas_.is_full()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the router has used up its ", kMostReplicas,
+                     " numbers of replicas; they begin again when it is started again"));
+  }
+  const size_t replica = replicas_.size();
+  {
+    const MutexLock lock(mutex_);
+    chooser_.Add(options.config);  // hooks need it
+  }
+  absl::StatusOr<std::unique_ptr<Scheduler>> scheduler =
+      Scheduler::Start(options.config, options.client, HooksOf(replica));
+  const MutexLock lock(mutex_);
+  if (!scheduler.ok()) {
+    chooser_.RemoveLast();
+    return scheduler.status();
+  }
+  replicas_.Append(std::make_unique<Replica>(
+      Replica{.is_stalled = options.is_stalled, .scheduler = *std::move(scheduler)}));
+  chooser_.SetUse(replica, ReplicaChooser::Use::kOpen);
+  if (chooser_.state(replica) == PipelineState::kWorks) WakeLost();
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaSet::MayClose(size_t replica) const {
+  if (replica >= size()) return absl::NotFoundError(absl::StrCat("there is no replica ", replica));
+  if (chooser_.use(replica) != ReplicaChooser::Use::kOpen) {
+    const bool closed = chooser_.use(replica) == ReplicaChooser::Use::kClosed;
+    return absl::FailedPreconditionError(
+        absl::StrCat("replica ", replica, closed ? " is drained" : " drains already"));
+  }
+  if (chooser_.state(replica) == PipelineState::kGone) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("replica ", replica, " is lost for good, and gets no requests anyway"));
+  }
+  if (!chooser_.HasOtherThatWorks(replica)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no replica besides ", replica, " works now: add one first"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaSet::Close(size_t replica, const std::function<void()>& lose,
+                               const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] {
+    const MutexLock lock(mutex_);
+    changed_.notify_all();
+  });
+  MutexLock lock(mutex_);
+  SC_RETURN_IF_ERROR(MayClose(replica));
+  chooser_.SetUse(replica, ReplicaChooser::Use::kDraining);
+  if (lose) {
+    lock.unlock();
+    lose();
+    lock.lock();
+  }
+  const auto is_stopping = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || stop.stop_requested();
+  };
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // What was lost on purpose cannot go on.
+    return chooser_.n_sequences(replica) == 0 || is_stopping() ||
+           (!lose && !chooser_.HasOtherLeft(replica));
+  });
+  absl::Status status;
+  if (is_stopping()) {
+    status = absl::CancelledError("the router is shutting down");
+  } else if (!lose && !chooser_.HasOtherLeft(replica)) {
+    status = absl::AbortedError(absl::StrCat(
+        "the other replicas were lost for good meanwhile, so replica ", replica, " goes on"));
+  }
+  chooser_.SetUse(replica, status.ok() ? ReplicaChooser::Use::kClosed : ReplicaChooser::Use::kOpen);
+  return status;
+}
+
+bool ReplicaSet::IsDraining(size_t replica) {
+  const MutexLock lock(mutex_);
+  return chooser_.use(replica) != ReplicaChooser::Use::kOpen;
 }
 
 ReplicaSet::~ReplicaSet() { Stop(); }
@@ -63,7 +138,8 @@ void ReplicaSet::Stop() {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  for (const auto& scheduler : schedulers_) scheduler->Stop();
+  changed_.notify_all();
+  for (size_t i = 0; i < size(); ++i) scheduler(i).Stop();
 }
 
 SchedulerHooks ReplicaSet::HooksOf(size_t replica) {
@@ -75,10 +151,13 @@ SchedulerHooks ReplicaSet::HooksOf(size_t replica) {
 void ReplicaSet::SetState(size_t replica, PipelineState state) {
   const MutexLock lock(mutex_);
   chooser_.SetState(replica, state);
-  if (state != PipelineState::kWorks) return;
-  // Those that are still lost have a place to go now.
-  for (size_t i = 0; i < schedulers_.size(); ++i) {
-    if (chooser_.ShouldLeave(i)) schedulers_[i]->AskSnapshot([](const SchedulerSnapshot&) {});
+  changed_.notify_all();
+  if (state == PipelineState::kWorks) WakeLost();
+}
+
+void ReplicaSet::WakeLost() {
+  for (size_t i = 0; i < size(); ++i) {
+    if (chooser_.ShouldLeave(i)) scheduler(i).AskSnapshot([](const SchedulerSnapshot&) {});
   }
 }
 
@@ -102,8 +181,7 @@ void ReplicaSet::Move(Requests requests) {
   for (const auto& request : requests) {
     const auto found = live_.find(request->id);
     if (found == live_.end()) continue;
-    chooser_.Prefilled(found->second.replica, found->second.n_to_prefill);
-    chooser_.Left(found->second.replica);
+    Left(found->second);
     found->second.sink->Moves();
   }
   // Meanwhile cancelled ones are dropped.
@@ -120,7 +198,7 @@ void ReplicaSet::Move(Requests requests) {
 }
 
 void ReplicaSet::Place(Requests requests) {
-  for (size_t i = 0; i < replicas_.size(); ++i) {
+  for (size_t i = 0; i < size(); ++i) {
     if (replicas_[i].is_stalled) chooser_.SetStalled(i, replicas_[i].is_stalled());
   }
   const ReplicaChooser::Choice choice = chooser_.Choose(*requests.front(), requests.size());
@@ -129,14 +207,14 @@ void ReplicaSet::Place(Requests requests) {
     live.replica = choice.replica;
     live.n_to_prefill = request == requests.front() ? choice.n_to_prefill : 0;
   }
-  schedulers_[choice.replica]->Submit(std::move(requests));
+  scheduler(choice.replica).Submit(std::move(requests));
 }
 
 void ReplicaSet::Cancel(SequenceId id) {
   const MutexLock lock(mutex_);
   const auto found = live_.find(id);
   if (found == live_.end()) return;
-  schedulers_[found->second.replica]->Cancel(id);
+  scheduler(found->second.replica).Cancel(id);
   Forget(id);
 }
 
@@ -155,17 +233,22 @@ void ReplicaSet::Ended(SequenceId id) {
 void ReplicaSet::Forget(SequenceId id) {
   const auto found = live_.find(id);
   if (found == live_.end()) return;
-  chooser_.Prefilled(found->second.replica, found->second.n_to_prefill);
-  chooser_.Left(found->second.replica);
+  Left(found->second);
   live_.erase(found);
   if (!live_.empty()) return;
   for (std::promise<void>& drain : drains_) drain.set_value();
   drains_.clear();
 }
 
+void ReplicaSet::Left(const Live& live) {
+  chooser_.Prefilled(live.replica, live.n_to_prefill);
+  chooser_.Left(live.replica);
+  if (chooser_.n_sequences(live.replica) == 0) changed_.notify_all();
+}
+
 std::future<void> ReplicaSet::Drain() {
   const MutexLock lock(mutex_);
-  for (const auto& scheduler : schedulers_) scheduler->Drain();
+  for (size_t i = 0; i < size(); ++i) scheduler(i).Drain();
   std::promise<void> drain;
   std::future<void> future = drain.get_future();
   if (live_.empty()) {
@@ -183,13 +266,14 @@ void ReplicaSet::AskSnapshot(std::function<void(SchedulerSnapshot)> done) {
     size_t n_left ABSL_GUARDED_BY(mutex) = 0;
   };
   auto gathered = std::make_shared<Gathered>();
+  const size_t n_replicas = size();
   {
     const MutexLock lock(gathered->mutex);
     gathered->sum.down = true;
-    gathered->n_left = schedulers_.size();
+    gathered->n_left = n_replicas;
   }
-  for (const auto& scheduler : schedulers_) {
-    scheduler->AskSnapshot([gathered, done](const SchedulerSnapshot& one) {
+  for (size_t i = 0; i < n_replicas; ++i) {
+    scheduler(i).AskSnapshot([gathered, done](const SchedulerSnapshot& one) {
       MutexLock lock(gathered->mutex);
       AddSnapshot(one, gathered->sum);
       if (--gathered->n_left > 0) return;

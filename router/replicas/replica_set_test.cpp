@@ -12,6 +12,7 @@
 namespace stagecoach::router {
 namespace {
 
+const absl::Status kDrained = absl::CancelledError("drained");
 const absl::Status kLoss = absl::UnavailableError("stage 1 is lost");
 
 class Fixture {
@@ -35,6 +36,24 @@ class Fixture {
     for (const auto& client : clients) CHECK(client->errors() == std::vector<std::string>{});
   }
 
+  void Add(const FakeStageClient::Options& options = {}) {
+    clients.push_back(std::make_unique<FakeStageClient>(config_, options));
+    REQUIRE(set->Add({.config = config_, .client = clients.back().get()}).ok());
+  }
+  // Closes a replica on a thread of its own. Returns once it gets no requests any more.
+  std::future<absl::Status> BeginClose(size_t replica, bool move = false) {
+    std::function<void()> lose;
+    if (move) lose = [&client = *clients[replica]] { client.Fail(kDrained); };
+    auto closed = std::async(std::launch::async, [=, this] { return set->Close(replica, lose); });
+    // Once the call has begun, a second one is refused. This one itself gives up at once.
+    std::stop_source stop;
+    stop.request_stop();
+    while (absl::IsCancelled(set->Close(replica, nullptr, stop.get_token()))) {
+      std::this_thread::yield();
+    }
+    return closed;
+  }
+
   std::shared_ptr<RecordingSink> Submit(std::unique_ptr<SequenceRequest> request) {
     auto sink = std::make_shared<RecordingSink>();
     request->sink = sink;
@@ -55,8 +74,8 @@ class Fixture {
   // Sequences that each replica has, once it knows of what happened before.
   std::vector<int32_t> Held() const {
     std::vector<int32_t> held;
-    for (const auto& scheduler : set->schedulers()) {
-      const SchedulerSnapshot snapshot = scheduler->Snapshot().get();
+    for (size_t i = 0; i < set->size(); ++i) {
+      const SchedulerSnapshot snapshot = set->scheduler(i).Snapshot().get();
       held.push_back(snapshot.running + snapshot.waiting);
     }
     return held;
@@ -203,6 +222,99 @@ TEST_CASE("A drain ends when the last sequence has, wherever that is") {
   CHECK(drained.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
   fixture.clients[0]->Break(kLoss);
   drained.get();
+  fixture.RequireAllAsAlone();
+}
+
+TEST_CASE("A drained replica finishes its sequences, and others get the new ones") {
+  Fixture fixture(2, {.hold_results = true});
+  for (SequenceId id = 1; id <= 4; ++id) fixture.Submit(MakeRequest(id, 40, 30));
+  REQUIRE(fixture.Held() == std::vector<int32_t>{2, 2});
+  std::future<absl::Status> closed = fixture.BeginClose(0);
+  for (SequenceId id = 5; id <= 8; ++id) fixture.Submit(MakeRequest(id, 40, 30));
+  CHECK(fixture.Held() == std::vector<int32_t>{2, 6});
+  fixture.clients[0]->ReleaseAll();
+  CHECK(closed.get() == absl::OkStatus());
+  CHECK(fixture.Held()[0] == 0);
+  CHECK(absl::IsFailedPrecondition(fixture.set->Close(0)));
+  fixture.clients[0]->Fail(kDrained);
+  fixture.clients[1]->ReleaseAll();
+  fixture.RequireAllAsAlone();
+  CHECK(fixture.set->Snapshot().get().kv[0].total_blocks == 200);
+}
+
+TEST_CASE("Sequences of a replica that is drained at once go on at others") {
+  Fixture fixture(2, {.hold_results = true});
+  for (SequenceId id = 1; id <= 4; ++id) fixture.Submit(MakeRequest(id, 40, 60));
+  for (const auto& client : fixture.clients) client->Release(12);
+  CHECK(fixture.BeginClose(0, /*move=*/true).get() == absl::OkStatus());
+  CHECK(fixture.Held() == std::vector<int32_t>{0, 4});
+  fixture.clients[1]->ReleaseAll();
+  fixture.RequireAllAsAlone();
+}
+
+TEST_CASE("The last replica that works cannot be drained") {
+  Fixture fixture(2, {.hold_results = true});
+  CHECK(absl::IsNotFound(fixture.set->Close(2)));
+  CHECK(fixture.set->Close(1) == absl::OkStatus());
+  CHECK(absl::IsFailedPrecondition(fixture.set->Close(0)));
+}
+
+TEST_CASE("A replica goes on if the others are lost for good while it drains") {
+  Fixture fixture(2, {.hold_results = true});
+  for (SequenceId id = 1; id <= 2; ++id) fixture.Submit(MakeRequest(id, 40, 30));
+  std::future<absl::Status> closed = fixture.BeginClose(0);
+  fixture.clients[1]->Lose(kLoss);
+  CHECK(absl::IsAborted(closed.get()));
+  fixture.Submit(MakeRequest(3, 40, 30));
+  fixture.clients[0]->ReleaseAll();
+  fixture.RequireAllAsAlone();
+}
+
+TEST_CASE("A drain ends with the set, or when it is asked to") {
+  Fixture fixture(2, {.hold_results = true});
+  fixture.Submit(MakeRequest(1, 40, 30));
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK(absl::IsCancelled(fixture.set->Close(0, nullptr, stop.get_token())));
+  std::future<absl::Status> closed = fixture.BeginClose(0);
+  fixture.set->Stop();
+  CHECK(absl::IsCancelled(closed.get()));
+}
+
+TEST_CASE("An added replica gets requests, and sequences that wait for a place") {
+  Fixture fixture(1, {.hold_results = true});
+  fixture.Submit(MakeRequest(1, 40, 30));
+  fixture.Add({.hold_results = true});
+  fixture.Submit(MakeRequest(2, 40, 30));
+  CHECK(fixture.Held() == std::vector<int32_t>{1, 1});
+  for (const auto& client : fixture.clients) client->Break(kLoss);
+  fixture.Add();
+  fixture.RequireAllAsAlone();
+  CHECK(fixture.set->size() == 3);
+}
+
+TEST_CASE("A replica that cannot start is not added, and its number is free") {
+  Fixture fixture(1);
+  FakeStageClient broken(SmallConfig(2, 200), {.start_status = kLoss});
+  CHECK(fixture.set->Add({.config = SmallConfig(2, 200), .client = &broken}) == kLoss);
+  fixture.Add();
+  for (SequenceId id = 1; id <= 4; ++id) fixture.Submit(MakeRequest(id, 40, 30));
+  fixture.RequireAllAsAlone();
+  for (const auto& client : fixture.clients) CHECK(client->plans().size() > 10);
+}
+
+TEST_CASE("Rolling changes under a load change no token") {
+  Fixture fixture(2, {.max_delay_us = 30});
+  SequenceId id = 1;
+  for (size_t round = 0; round < 6; ++round) {
+    for (int i = 0; i < 20; ++i, ++id) {
+      fixture.Submit(MakeRequest(id, 10 + static_cast<int>(id % 50), 40));
+    }
+    std::future<absl::Status> closed = fixture.BeginClose(round, /*move=*/round % 2 == 0);
+    fixture.Add({.max_delay_us = 30});
+    CHECK(closed.get() == absl::OkStatus());
+    if (round % 2 == 1) fixture.clients[round]->Fail(kDrained);
+  }
   fixture.RequireAllAsAlone();
 }
 

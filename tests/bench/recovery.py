@@ -33,7 +33,7 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 import broken_links  # noqa: E402
 import lost_stages  # noqa: E402
 from gpus import all_gpus  # noqa: E402
-from harness import DEMO_MODEL, Cluster  # noqa: E402
+from harness import DEMO_MODEL, Cluster, wait_until  # noqa: E402
 from health import HealthWatch  # noqa: E402
 from machine import commit_of, default_bin, machine_of  # noqa: E402
 from proxied import ProxiedPipeline, why_impossible  # noqa: E402
@@ -69,7 +69,14 @@ class Figures:
     recoveries: list = dataclasses.field(default_factory=list)
 
 
-def one_round(pipeline, all_requests, expected, fault, stage, figures):
+def await_spares(pipeline, n):
+    wait_until(lambda: pipeline.log().count("waits for a place") - pipeline.log().count("; a spare takes its place") >= n,
+               f"{n} spares")
+
+
+def one_round(pipeline, all_requests, expected, fault, stage, figures, n_spares):
+    if n_spares:
+        await_spares(pipeline, n_spares)
     log_before = len(pipeline.log())
     with HealthWatch(pipeline.grpc) as health:
         health.await_serving(True)
@@ -97,7 +104,7 @@ def one_round(pipeline, all_requests, expected, fault, stage, figures):
 def measure(args, pipeline, all_requests, expected, name, stage):
     figures = Figures()
     for _ in range(args.rounds):
-        one_round(pipeline, all_requests, expected, ALL_FAULTS[name], stage, figures)
+        one_round(pipeline, all_requests, expected, ALL_FAULTS[name], stage, figures, args.n_spares)
     n = args.rounds * len(all_requests)
     return {"name": f"recovery/{args.device}/{args.stages}_stages/{name}_stage_{stage}", "value": figures.counts["identical"],
             "unit": "streams identical", "reference": "all streams of all rounds", "ratio": figures.counts["identical"] / n,
@@ -122,8 +129,10 @@ def parse():
     parser.add_argument("--log", type=pathlib.Path, help="gets the programs' log, up to 1 MiB")
     args = parser.parse_args()
     args.command = "tests/bench/recovery.py"
+    spares = re.search(r"--spares[ =](\d+)", args.server_flags)
+    args.n_spares = int(spares[1]) * (len(set(args.devices)) if args.devices else 1) if spares else 0
     for key, value in vars(args).items():
-        if key not in ("model", "out", "log", "command") and value != parser.get_default(key):
+        if key not in ("model", "out", "log", "command", "n_spares") and value != parser.get_default(key):
             values = value if isinstance(value, list) and key != "devices" else [value]
             text = ",".join(map(str, value)) if key == "devices" else " ".join(shlex.quote(str(one)) for one in values)
             args.command += f" --{key.replace('_', '-')} {text}"

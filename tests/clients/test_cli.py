@@ -9,7 +9,9 @@ import subprocess
 
 import httpx
 import pytest
-from harness import DEMO_MODEL, STAGECOACH, wait_until
+from harness import DEMO_MODEL, STAGECOACH, Cluster, wait_until
+from proxy import CuttableProxy
+from wire import metric, wait_for
 
 
 def run(*arguments, stdin="", code=0, timeout=120):
@@ -279,6 +281,49 @@ def test_chat_and_generate_over_http(cluster):
         run("chat", *arguments, "--server", cluster.grpc, stdin="Hello!\n").stdout
     assert "n: 500" in run("generate", "--prompt", "a", "--n", 500, "--server", url, code=1).stderr
     assert "only gRPC" in run("batch", "/dev/null", "--server", url, code=1).stderr
+
+
+LONG = ["--prompt", "The train", "--temperature", "0", "--max-tokens", "1800", "--ignore-eos"]
+
+
+def server_of(cluster, protocol):
+    return f"http://{cluster.http}" if protocol == "http" else cluster.grpc
+
+
+@pytest.mark.parametrize("mark", [b"id: 3\n", b"event-stream"])
+def test_a_broken_connection_is_replaced(cluster, mark):
+    arguments = ["generate", "--chat", "Hello!", "--temperature", "0"]
+    with CuttableProxy(cluster.http) as proxy:
+        proxy.cut_at(mark)
+        process = subprocess.Popen([STAGECOACH, *arguments, "--server", f"http://{proxy.address}"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        assert process.stderr.readline() == "connection lost, reconnecting\n"
+        proxy.mend()
+        said, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+    assert said == run(*arguments, "--server", cluster.grpc).stdout
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_an_interrupted_answer_also_ends_on_the_server(protocol):
+    """Otherwise the server would keep the stream for an hour."""
+    with Cluster(DEMO_MODEL, flags=["--resume-time", "3600"]) as cluster:
+        command = [STAGECOACH, "generate", *LONG, "--server", server_of(cluster, protocol)]
+        for leave, code in ((lambda process: process.send_signal(signal.SIGINT), 128 + signal.SIGINT),
+                            (lambda process: process.stdout.close(), 128 + signal.SIGPIPE)):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                assert process.stdout.read(1)
+                leave(process)
+                assert process.wait(timeout=60) == code
+                assert process.stderr.read() == b""
+            wait_for(lambda: metric(cluster.http, "stagecoach_resumable_streams") == 0)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_server_without_resumable_streams(protocol):
+    with Cluster(DEMO_MODEL, flags=["--resume-time", "0"]) as cluster:
+        result = run("generate", "--prompt", "The train", "--max-tokens", 4, "--server", server_of(cluster, protocol))
+        assert result.stdout.strip() and result.stderr == ""
 
 
 def test_an_http_port_and_a_missing_server_give_different_errors(cluster):

@@ -1,4 +1,5 @@
 """The web page in a real browser. Screenshots are saved under build/page."""
+import concurrent.futures
 import pathlib
 import re
 import shutil
@@ -6,6 +7,7 @@ import shutil
 import pytest
 from harness import DEMO_MODEL, Cluster
 from proxy import CuttableProxy
+from resumed import await_router, kill_router
 from wire import ask, metric, wait_for
 
 CHROMIUM = shutil.which("chromium")
@@ -167,6 +169,42 @@ def test_a_broken_stream_is_resumed(browser, cluster):
         wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, ".assistant.running.lost"))
         browser.find_element(By.ID, "send").click()
         assert wait_for_answer(browser, 2).find_element(By.CLASS_NAME, "facts").text.endswith("stopped")
+        browser.get("about:blank")
+    browser.get_log("browser")
+
+
+def test_a_stream_outlives_its_router(browser, tmp_path):
+    with Cluster(DEMO_MODEL, flags=["--journal", tmp_path / "journal"]) as cluster:
+        browser.get(f"http://{cluster.http}/")
+        wait(browser, lambda: browser.find_elements(By.CLASS_NAME, "stage"))
+        fill(browser, "temperature", "0")
+        fill(browser, "max", "600")
+        # The answer lasts until the router is killed, and the page may be lost only for a moment.
+        browser.execute_script("""const plain = requestBody;
+                                  window.requestBody = () => {
+                                    const [path, body] = plain();
+                                    return [path, { ...body, ignore_eos: true }];
+                                  };
+                                  window.losses = 0;
+                                  new MutationObserver(() => {
+                                    if (document.querySelector(".assistant.running.lost")) ++losses;
+                                  }).observe(document.getElementById("log"), { attributes: true, subtree: true })""")
+        def kill_during_the_answer():
+            wait_for(lambda: metric(cluster.http, "vllm:generation_tokens_total") >= 5)
+            kill_router(cluster)
+
+        # The browser is slow to tell that the first token is there: by then the answer can be complete.
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            killed = pool.submit(kill_during_the_answer)
+            say(browser, QUESTION)
+            killed.result()
+        answer = wait_for_answer(browser)
+        assert answer.find_elements(By.CLASS_NAME, "failure") == []
+        assert browser.execute_script("return losses") > 0
+        await_router(cluster)
+        messages = [{"role": "user", "content": QUESTION}]
+        body = {"messages": messages, "temperature": 0, "max_tokens": 600, "ignore_eos": True, "separate_reasoning": False}
+        assert text_of(answer) == ask(cluster.http, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
         browser.get("about:blank")
     browser.get_log("browser")
 

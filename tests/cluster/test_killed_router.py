@@ -2,12 +2,14 @@
 import contextlib
 import os
 import signal
+import subprocess
 
 import grpc
 import pytest
 from faults import PLAIN, pids
-from harness import DEMO_MODEL, Cluster, is_running, start, wait_until
+from harness import DEMO_MODEL, STAGECOACH, Cluster, is_running, start, wait_until
 from recovery import PROMPT, TOOLS_TEMPLATE, classify, requests, undisturbed
+from redis_server import RedisServer
 from resumed import HttpStreams, ResumedStreams, await_router, http_requests, kill_router
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
@@ -39,6 +41,11 @@ def all_of(cluster, request_id):
     with grpc.insecure_channel(cluster.grpc, options=[("grpc.enable_http_proxy", 0)]) as channel:
         resume = pb_grpc.InferenceStub(channel).Resume(pb.ResumeRequest(request_id=request_id), timeout=60)
         return [message.SerializeToString(deterministic=True) for message in resume]
+
+
+def running(cluster):
+    """The number of sequences in the scheduler."""
+    return cluster.stub.GetModel(pb.GetModelRequest()).scheduler.running
 
 
 def test_grpc_streams_go_on(cluster, expected):
@@ -104,6 +111,52 @@ def test_router_and_stage_at_once(cluster, expected):
     assert_identical(streams, expected)
 
 
+LONG = ["--temperature", "1", "--seed", "11", "--max-tokens", "600", "--ignore-eos"]
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("question", [["generate", "--prompt", PROMPT.format(9, 5), "--echo"], ["generate", "--chat", "Who are you?"],
+                                      ["generate", "--prompt", PROMPT.format(9, 5), "--n", "2"], ["chat"]], ids=lambda q: q[-1])
+def test_the_command_line_goes_on(cluster, question, protocol):
+    server = cluster.grpc if protocol == "grpc" else f"http://{cluster.http}"
+    command = [STAGECOACH, *question, "--server", server, *LONG]
+    asked = "Who are you?\n" if question == ["chat"] else ""
+    right = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=300, check=True)
+    assert right.stderr == ""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(asked.encode())
+        process.stdin.close()
+        if "--n" in question:  # its text comes at the end
+            wait_until(lambda: running(cluster), "the request")
+            begun = b""
+        else:
+            begun = os.read(process.stdout.fileno(), 4096)
+        kill_router(cluster)
+        said, lost = begun + process.stdout.read(), process.stderr.read()
+    assert (process.returncode, lost) == (0, b"connection lost, reconnecting\n")
+    assert said.decode() == right.stdout
+    await_router(cluster)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_the_command_line_goes_on_before_the_first_token(cluster, protocol):
+    server = cluster.grpc if protocol == "grpc" else f"http://{cluster.http}"
+    command = [STAGECOACH, "generate", "--chat", "Who are you?", "--temperature", "0", "--server", server]
+    right = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    worker = pids(cluster)[1][0]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: running(cluster), "the request")
+        os.kill(pids(cluster)[0], signal.SIGKILL)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    said, lost = process.communicate(timeout=300)
+    assert (process.returncode, lost) == (0, "connection lost, reconnecting\n")
+    assert said == right.stdout
+    await_router(cluster)
+
+
 def test_a_second_router_is_refused(cluster):
     folder = cluster.command[cluster.command.index("--journal") + 1]
     with contextlib.ExitStack() as stack:
@@ -112,6 +165,53 @@ def test_a_second_router_is_refused(cluster):
         error = router.communicate(timeout=60)[1]
     assert router.returncode == 1
     assert "another router has this journal open" in error
+
+
+@pytest.fixture
+def redis():
+    with RedisServer() as server:
+        yield server
+
+
+def with_journal(redis, grpc_address="127.0.0.1:0"):
+    return Cluster(DEMO_MODEL, STAGES, ["--chat-template", TOOLS_TEMPLATE, "--journal", f"{redis.url}/1?name=chat"], grpc_address)
+
+
+def test_streams_go_on_with_a_journal_in_redis(redis, expected):
+    with with_journal(redis) as cluster:
+        workers = pids(cluster)[1]
+        with ResumedStreams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
+            streams.await_messages(3)
+            kill_router(cluster)
+            streams.await_messages(20)
+            kill_router(cluster)
+        assert_identical(streams, expected)
+        assert pids(cluster)[1] == workers
+        assert "goes on with" in cluster.log()
+    assert redis.ask("-n", "1", "EXISTS", "stagecoach:journal:{chat}:lease") == "0"
+
+
+def test_streams_go_on_when_everything_but_redis_is_lost(redis, expected):
+    with contextlib.ExitStack() as stack:
+        lost = with_journal(redis)
+        stack.callback(lost.kill)
+        lost.start()
+        with ResumedStreams(lost.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
+            streams.await_messages(3)
+            lost.kill()
+            wait_until(lambda: not any(map(is_running, lost.first_workers)), "the workers' end")
+            cluster = stack.enter_context(with_journal(redis, lost.grpc))
+        assert_identical(streams, expected)
+        assert "goes on with" in cluster.log()
+
+
+def test_a_lost_redis_ends_no_stream(redis, expected):
+    with with_journal(redis) as cluster:
+        with ResumedStreams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
+            streams.await_messages(3)
+            redis.process.kill()
+        assert_identical(streams, expected)
+        assert cluster.log().count("would not outlive the router any more") == 1
 
 
 def test_without_a_journal_the_router_ends_everything():

@@ -44,9 +44,8 @@ def runs(nccl):
 
     found = {}
     for stages in (1, 2, 4):
-        found |= {f"{stages}_stages": run(stages, ["kill"]), f"{stages}_stages_spare": run(stages, ["kill"], "--spares 1"),
-                  f"{stages}_stages_prefill": run(stages, ["prefill"]),
-                  f"{stages}_stages_faults": run(stages, ["device_error", "endless_kernel"], "--disturb 7")}
+        found |= {f"{stages}_stages": run(stages, ["kill", "prefill"]),
+                  f"{stages}_stages_spare": run(stages, ["kill", "device_error", "endless_kernel"], "--spares 1 --disturb 7")}
     return found
 
 

@@ -2,7 +2,7 @@
 import base64
 
 import pytest
-from chart import VARIANTS, Manifests, containers, needs_helm, render, selects, variant_name
+from chart import CHART, VARIANTS, Manifests, containers, needs_helm, render, selects, variant_name
 
 pytestmark = needs_helm
 ROUTER = "chat-stagecoach"
@@ -234,6 +234,30 @@ def test_all_gpus_of_a_pod_are_visible_to_each_stage():
         assert stage["resources"]["claims"] == [{"name": "gpus"}]
         assert f"--device=cuda:{i}" in stage["args"]
         assert "/dev/shm" in [mount["mountPath"] for mount in stage["volumeMounts"]]
+
+
+def router_of(manifests):
+    return next(c for _, spec, _ in manifests.pods() for c in containers(spec) if c["name"] == "router")
+
+
+def test_the_journal_s_url_is_no_flag_and_each_pipeline_has_a_name():
+    manifests = Manifests(render(**{"router.journal.existingSecret": "journal", "router.journal.port": 6380, "surge": False}))
+    env = {one["name"]: one for one in router_of(manifests)["env"]}
+    assert env["JOURNAL_URL"]["valueFrom"] == {"secretKeyRef": {"name": "journal", "key": "url"}}
+    assert env["STAGECOACH_JOURNAL"]["value"] == f"$(JOURNAL_URL)?name=serving.{ROUTER}"
+    egress = manifests.one("NetworkPolicy", ROUTER)["spec"]["egress"]
+    assert {6380, 53} == {port["port"] for rule in egress for port in rule["ports"]}
+
+    groups = Manifests(render(CHART / "ci" / "groups.yaml", **{"router.journal.existingSecret": "journal"}))
+    env = {one["name"]: one for one in router_of(groups)["env"]}
+    assert env["STAGECOACH_JOURNAL"]["value"] == "$(JOURNAL_URL)?name=serving.$(POD_NAME)"
+
+
+def test_the_journal_can_be_on_a_volume():
+    router = router_of(Manifests(render(**{"router.journal.volume.emptyDir.sizeLimit": "1Gi"})))
+    (folder,) = [one["value"] for one in router["env"] if one["name"] == "STAGECOACH_JOURNAL"]
+    (mount,) = [one for one in router["volumeMounts"] if one["name"] == "journal"]
+    assert folder.startswith(mount["mountPath"] + "/") and not mount.get("readOnly")
 
 
 def test_images_can_be_given_by_digest():

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from harness import DEMO_MODEL, Cluster, children_of, wait_until
 from prometheus_server import PROMETHEUS, ROOT, RULES, Prometheus, quick, quick_rules
+from redis_server import RedisServer
 from stagecoach.v1 import inference_pb2 as pb
 from stopped_thread import stopped_thread
 
@@ -249,6 +250,18 @@ def test_stages_that_are_lost_repeatedly_fire_and_resolve():
             prometheus.wait_for("the recovery", lambda n=n: prometheus.query(f"{recoveries} == {n}"))
         prometheus.wait_for("StagecoachStageRestarting", lambda: "StagecoachStageRestarting" in prometheus.firing())
         prometheus.wait_for("the ends", lambda: not {"StagecoachRecovering", "StagecoachStageRestarting"} & prometheus.firing())
+
+
+def test_a_journal_that_fails_fires_and_resolves_also_without_load():
+    with RedisServer() as redis, Cluster(DEMO_MODEL, flags=["--journal", redis.url]) as cluster, Prometheus(quick_rules()) as prometheus:
+        prometheus.set_target(cluster.metrics)
+        prometheus.wait_for("a scrape", lambda: prometheus.query("stagecoach_journal_failing == 0"))
+        redis.process.send_signal(signal.SIGSTOP)
+        try:
+            prometheus.wait_for("StagecoachJournalFailing", lambda: "StagecoachJournalFailing" in prometheus.firing())
+        finally:
+            redis.process.send_signal(signal.SIGCONT)
+        prometheus.wait_for("its end", lambda: "StagecoachJournalFailing" not in prometheus.firing())
 
 
 def test_routers_that_end_repeatedly_fire_and_resolve():

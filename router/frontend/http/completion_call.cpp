@@ -124,7 +124,7 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   frontend->PostStartAll(call->generations_, needs_grammar, std::move(build));
 }
 
-absl::Status CompletionCall::Continue(Frontend* frontend, JournalFile::Stream stream,
+absl::Status CompletionCall::Continue(Frontend* frontend, JournalStream stream,
                                       const Arrival& arrival, WorkQueue::Task done) {
   SC_ASSIGN_OR_RETURN(ApiRequest request, RequestOf(stream.record));
   request.arrival = arrival;

@@ -16,7 +16,7 @@
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/stream_store.h"
-#include "router/journal/journal_file.h"
+#include "router/journal/journal_content.h"
 
 namespace stagecoach::router {
 class Frontend;
@@ -38,8 +38,8 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
                     MemoryBudget::Lease body_lease);
   // Goes on with a stream of the journal that an earlier router began. `done` is called when its
   // output so far can be read. Errors are those of StreamStore::Create and of parsing.
-  static absl::Status Continue(Frontend* frontend, JournalFile::Stream stream,
-                               const Arrival& arrival, WorkQueue::Task done);
+  static absl::Status Continue(Frontend* frontend, JournalStream stream, const Arrival& arrival,
+                               WorkQueue::Task done);
 
   CompletionCall(Frontend* frontend, const ApiRequest& request, const std::string& request_id,
                  std::shared_ptr<Exchange> exchange);

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/metrics/metrics_page.h"
 #include "common/status.h"
+#include "common/url_text.h"
 #include "common/version.h"
 #include "router/access/request_id.h"
 #include "router/frontend/frontend.h"

@@ -10,9 +10,6 @@
 
 namespace stagecoach::router::http {
 
-// Decodes %XX escapes; leaves invalid ones as they are.
-std::string PercentDecoded(std::string_view text);
-
 // The request id of a percent-encoded stream name, which is the id in the stream's chunks:
 // "chatcmpl-…".
 std::string StreamId(std::string_view name);

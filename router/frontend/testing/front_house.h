@@ -44,11 +44,14 @@ class FrontHouse {
     auto started = Scheduler::Start(config, &pipeline);
     REQUIRE(started.ok());
     scheduler = *std::move(started);
-    v1::StageStatus stage;
-    stage.set_address("127.0.0.1:1");
-    stage.set_n_layers(4);
-    frontend = std::make_unique<Frontend>(frontend_options, TestModel(), std::vector{stage},
-                                          scheduler.get());
+    FrontendOptions with_stages = frontend_options;
+    with_stages.stages = [] {
+      v1::StageStatus stage;
+      stage.set_address("127.0.0.1:1");
+      stage.set_n_layers(4);
+      return std::vector{stage};
+    };
+    frontend = std::make_unique<Frontend>(with_stages, TestModel(), scheduler.get());
     auto listening = GrpcServer::Start("127.0.0.1:0", access, frontend.get());
     REQUIRE(listening.ok());
     server = *std::move(listening);

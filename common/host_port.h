@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace stagecoach::cli {
+namespace stagecoach {
 
 struct HostPort {
   std::string host;  // without brackets
@@ -23,4 +23,4 @@ inline HostPort SplitHostPort(const std::string& address) {
   return place;
 }
 
-}  // namespace stagecoach::cli
+}  // namespace stagecoach

@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "common/rpc/server.h"
+#include "stagecoach/v1/replicas.grpc.pb.h"
+
+namespace stagecoach::cli {
+namespace {
+
+struct Flags {
+  std::string control;
+  uint32_t replica = 0;
+  bool move = false;
+  std::vector<std::string> workers;
+};
+
+std::unique_ptr<v1::Replicas::Stub> Connect(const Flags& flags) {
+  return v1::Replicas::NewStub(MakeChannel(
+      "unix:" + std::filesystem::absolute(flags.control).string(), kMaxClientMessageBytes));
+}
+
+int Report(const grpc::Status& status, const std::string& text) {
+  if (!status.ok()) {
+    fmt::print(stderr, "error: {}\n", status.error_message());
+    return kExitError;
+  }
+  fmt::print("{}", text);
+  return kExitOk;
+}
+
+int List(const Flags& flags) {
+  grpc::ClientContext context;
+  v1::ListReplicasResponse response;
+  const grpc::Status status = Connect(flags)->List(&context, {}, &response);
+  std::string text;
+  for (const v1::ReplicaStatus& one : response.replicas()) {
+    std::string state = one.draining() ? "drains" : "serves";
+    if (!one.trouble().empty()) state = one.trouble();
+    text += fmt::format("replica {}: {} running, {} waiting, workers {}: {}\n", one.replica(),
+                        one.running(), one.waiting(), fmt::join(one.addresses(), ","), state);
+  }
+  return Report(status, text);
+}
+
+int Drain(const Flags& flags) {
+  grpc::ClientContext context;
+  v1::DrainReplicaRequest request;
+  request.set_replica(flags.replica);
+  request.set_move(flags.move);
+  v1::DrainReplicaResponse response;
+  return Report(Connect(flags)->Drain(&context, request, &response),
+                fmt::format("replica {} is drained\n", flags.replica));
+}
+
+int Add(const Flags& flags) {
+  grpc::ClientContext context;
+  v1::AddReplicaRequest request;
+  for (const std::string& address : flags.workers) request.add_addresses(address);
+  v1::AddReplicaResponse response;
+  const grpc::Status status = Connect(flags)->Add(&context, request, &response);
+  return Report(status, fmt::format("replica {} is added\n", response.replica()));
+}
+
+}  // namespace
+
+void AddReplicas(CLI::App& app, Command& command) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* replicas = app.add_subcommand(
+      "replicas", "Lists, drains or adds replicas of a running server. The others serve meanwhile");
+  replicas->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, int (*run)(const Flags&)) {
+    CLI::App* const one = replicas->add_subcommand(name, help);
+    one->add_option("--control", flags->control, "Socket that the server was given as --control")
+        ->type_name("PATH")
+        ->required();
+    one->callback([flags, run, &command] { command = [flags, run] { return run(*flags); }; });
+    return one;
+  };
+  add("list", "Prints a line for each replica: its number, requests, workers and state", List);
+  CLI::App* const drain =
+      add("drain",
+          "Gives new requests to other replicas, waits until this one has none left, and releases "
+          "its workers. The last replica that works cannot be drained",
+          Drain);
+  drain->add_option("replica", flags->replica, "Its number")->type_name("N")->required();
+  drain->add_flag("--move", flags->move,
+                  "Running requests go on at other replicas at once, and are not waited for");
+  CLI::App* const adding = add(
+      "add", "Loads the model into the workers of one more replica, which then gets requests", Add);
+  adding
+      ->add_option("--workers", flags->workers,
+                   "Addresses of its workers, by stage (default: `stagecoach serve` starts them)")
+      ->delimiter(',')
+      ->type_name("HOST:PORT,...");
+}
+
+}  // namespace stagecoach::cli
