@@ -235,7 +235,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
       SC_ASSIGN_OR_RETURN(
           http, http::HttpServer::Start({.address = flags.serve.http,
                                          .cors_origins = flags.serve.cors,
-                                         .limits = http::HttpLimits(flags.serve.http_limits)},
+                                         .limits = http::HttpLimits(flags.serve.http_limits),
+                                         .responses = flags.serve.responses},
                                         access, &frontend, sources, LoadsOfAll(pipelines)));
     }
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,

@@ -106,6 +106,16 @@ void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
       ->capture_default_str();
 }
 
+void DeclareResponseLimits(FlagTable& table, ResponseLimits& limits) {
+  table
+      .AddSeconds("--response-time", limits.keep,
+                  "Seconds since its last use for which a response of /v1/responses can be "
+                  "continued by its id; 0: responses are not kept")
+      ->check(CLI::Range(0.0, 2'592'000.0));
+  table.AddSize("--response-memory", limits.max_bytes,
+                "Memory for the conversations of all kept responses together [64MiB]");
+}
+
 void DeclareJournalFlags(FlagTable& table, JournalFlags& flags) {
   table
       .Add("--journal", flags.place,
@@ -143,6 +153,7 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
       ->type_name("ORIGIN");
   DeclareHttpLimits(table, flags.http_limits);
   DeclareStreamLimits(table, flags.streams);
+  DeclareResponseLimits(table, flags.responses);
   DeclareJournalFlags(table, flags.journal);
   table
       .Add("--control", flags.control,

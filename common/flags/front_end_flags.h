@@ -45,6 +45,13 @@ struct StreamLimits {
   bool operator==(const StreamLimits&) const = default;
 };
 
+// What is kept of finished responses of /v1/responses, for requests that continue one.
+struct ResponseLimits {
+  std::chrono::milliseconds keep{3'600'000};  // since the last use; 0: none is kept
+  size_t max_bytes = 64 << 20;                // of all together
+  bool operator==(const ResponseLimits&) const = default;
+};
+
 struct JournalFlags {
   std::string place;  // folder or URL; empty: resumable streams end with the router
   size_t max_bytes = 256 << 20;
@@ -60,6 +67,7 @@ struct FrontEndFlags {
   std::vector<std::string> cors;  // origins of web pages; "*": all
   HttpLimitFlags http_limits;
   StreamLimits streams;
+  ResponseLimits responses;
   JournalFlags journal;
   std::string control;  // path of a Unix socket; empty: replicas cannot be changed
   bool operator==(const FrontEndFlags&) const = default;

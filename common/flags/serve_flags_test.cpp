@@ -45,6 +45,8 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.streams.keep = std::chrono::milliseconds(500);
   flags.request_memory_bytes = 98765432;
   flags.streams.max_bytes = 12346;
+  flags.responses.keep = std::chrono::seconds(61);
+  flags.responses.max_bytes = 345678;
   flags.streams.max_streams = 78;
   flags.journal = {.place = "a folder", .max_bytes = 12345};
   config.set_kv_memory_bytes(123456789);

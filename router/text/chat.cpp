@@ -53,6 +53,35 @@ absl::StatusOr<std::vector<ToolSpec>> OfferedTools(const ServedModel& model,
   return tools;
 }
 
+absl::StatusOr<text::ChatTemplate::Rendered> Render(const ServedModel& model,
+                                                    const v1::ChatRequest& request,
+                                                    ToolFamily family, const std::string& tools,
+                                                    const text::ChatTemplate::Options& options) {
+  SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, family));
+  auto rendered = model.chat_template->Render(messages.json, tools, options);
+  if (!rendered.ok() && messages.has_odd_arguments) {
+    // A template that iterates over the arguments' members cannot read a string.
+    SC_ASSIGN_OR_RETURN(const MessagesForTemplate again,
+                        MessagesJson(request, family, OddArguments::kMember));
+    auto rendered_again = model.chat_template->Render(again.json, tools, options);
+    if (rendered_again.ok()) rendered = std::move(rendered_again);
+  }
+  if (!rendered.ok()) return WithField(rendered.status(), "messages");
+  return rendered;
+}
+
+// The same request, except that system messages after the first message are the user's. Absent:
+// there are none.
+std::optional<v1::ChatRequest> WithoutLateSystem(const v1::ChatRequest& request) {
+  std::optional<v1::ChatRequest> other;
+  for (int i = 1; i < request.messages_size(); ++i) {
+    if (request.messages(i).role() != "system") continue;
+    if (!other) other = request;
+    other->mutable_messages(i)->set_role("user");
+  }
+  return other;
+}
+
 }  // namespace
 
 absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request,
@@ -66,20 +95,19 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
   SC_ASSIGN_OR_RETURN(const TextMemory memory,
                       TextMemory::Reserve(model, "messages", request.ByteSizeLong()));
   ChatPrompt prompt{.family = DetectToolFamily(*model.chat_template)};
-  SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, prompt.family));
   SC_ASSIGN_OR_RETURN(prompt.tools, OfferedTools(model, request));
   SC_ASSIGN_OR_RETURN(text::ChatTemplate::Options options, RenderOptions(request));
   options.now_unix_s = unix_s;
   const std::string tools = prompt.tools.empty() ? std::string() : request.tools();
-  auto rendered = model.chat_template->Render(messages.json, tools, options);
-  if (!rendered.ok() && messages.has_odd_arguments) {
-    // A template that iterates over the arguments' members cannot read a string.
-    SC_ASSIGN_OR_RETURN(const MessagesForTemplate again,
-                        MessagesJson(request, prompt.family, OddArguments::kMember));
-    auto rendered_again = model.chat_template->Render(again.json, tools, options);
-    if (rendered_again.ok()) rendered = std::move(rendered_again);
+  auto rendered = Render(model, request, prompt.family, tools, options);
+  if (!rendered.ok()) {
+    // Agents send system messages in the middle; some templates take them only in front.
+    if (const auto other = WithoutLateSystem(request)) {
+      auto rendered_again = Render(model, *other, prompt.family, tools, options);
+      if (rendered_again.ok()) rendered = std::move(rendered_again);
+    }
   }
-  if (!rendered.ok()) return WithField(rendered.status(), "messages");
+  if (!rendered.ok()) return rendered.status();
   SC_RETURN_IF_ERROR(CheckTextLength(model, "messages", rendered->text.size()));
   auto ids = model.tokenizer->EncodeRendered(*rendered);
   if (!ids.ok()) return WithField(ids.status(), "messages");

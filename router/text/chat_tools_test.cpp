@@ -300,5 +300,15 @@ TEST_CASE("JSON events come from constrained JSON or from JSON that a prompt ask
   CHECK(BuildGeneration(model, plain)->output.json_events.has_value());
 }
 
+TEST_CASE("a tool's name has up to 128 characters") {
+  const auto parse = [](size_t n) {
+    return ParseTools(R"([{"type": "function", "function": {"name": ")" + std::string(n, 'a') +
+                      R"("}}])");
+  };
+  CHECK(parse(128)->front().name.size() == 128);
+  CHECK(parse(129).status().message() ==
+        "tools[0].function.name: must have 1 to 128 letters, digits, '_', '-' or '.'");
+}
+
 }  // namespace
 }  // namespace stagecoach::router

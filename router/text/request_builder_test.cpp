@@ -159,6 +159,28 @@ TEST_CASE("for an invalid chat, the error names the field") {
   CHECK(raised.find("no such role") != std::string::npos);
 }
 
+TEST_CASE("a template that takes system messages only in front gets later ones as the user's") {
+  ServedModel model = TestModel();
+  model.chat_template = *text::ChatTemplate::FromSource(
+      "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+      "{{ raise_exception('system message must be first') }}{% endif %}"
+      "{{ m.role }}: {{ m.content }} {% endfor %}");
+  v1::ChatRequest request;
+  const auto add = [&request](const char* role, const char* content) {
+    request.add_messages()->set_role(role);
+    request.mutable_messages()->rbegin()->set_content(content);
+  };
+  add("system", "A");
+  add("user", "B");
+  add("system", "C");
+  CHECK(RenderChat(model, request)->text == "system: A user: B user: C ");
+  model.chat_template =
+      *text::ChatTemplate::FromSource("{% for m in messages %}{{ m.role }} {% endfor %}");
+  CHECK(RenderChat(model, request)->text == "system user system ");
+  model.chat_template = *text::ChatTemplate::FromSource("{{ raise_exception('no') }}");
+  CHECK(Refusal(model, request).starts_with("messages: "));
+}
+
 TEST_CASE("n choices become n sequences with their own seeds") {
   v1::GenerateRequest request;
   request.set_text("Hello");

@@ -128,7 +128,7 @@ absl::Status ResolveLengths(const ServedModel& model, const v1::SamplingParams& 
   const uint64_t room = context - n_prompt_tokens;
   if (params.has_max_tokens()) {
     if (params.max_tokens() == 0) return Bad("max_tokens", "0 {}", kMaxTokensRange);
-    if (params.max_tokens() > room) {
+    if (params.max_tokens() > room && !params.clamp_max_tokens()) {
       return WithErrorCode(
           Bad("max_tokens",
               "{} new tokens do not fit after a prompt of {}: this model's maximum "
@@ -136,7 +136,7 @@ absl::Status ResolveLengths(const ServedModel& model, const v1::SamplingParams& 
               params.max_tokens(), n_prompt_tokens, context),
           kContextLengthExceeded);
     }
-    resolved.max_tokens = params.max_tokens();
+    resolved.max_tokens = static_cast<uint32_t>(std::min<uint64_t>(params.max_tokens(), room));
   } else {
     const int32_t most = model.defaults.max_new_tokens.value_or(0);
     resolved.max_tokens = static_cast<uint32_t>(most > 0 ? std::min<uint64_t>(most, room) : room);

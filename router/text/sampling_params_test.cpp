@@ -116,6 +116,16 @@ TEST_CASE("for too many new tokens, the error shows the numbers") {
   CHECK(ResolveSampling(TestModel(), {}, 255)->max_tokens == 1);
 }
 
+TEST_CASE("a request may ask for more new tokens than fit, if it says so") {
+  v1::SamplingParams params;
+  params.set_clamp_max_tokens(true);
+  params.set_max_tokens(32000);
+  CHECK(ResolveSampling(TestModel(), params, 10)->max_tokens == 246);
+  params.set_max_tokens(5);
+  CHECK(ResolveSampling(TestModel(), params, 10)->max_tokens == 5);
+  CHECK_FALSE(ResolveSampling(TestModel(), params, 256).ok());
+}
+
 TEST_CASE("the log-probabilities of an answer are limited over all choices") {
   ServedModel model = TestModel();
   model.max_model_len = 10'000;

@@ -14,6 +14,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr size_t kMaxNameBytes = 128;  // as in Anthropic's API; OpenAI's allows 64
+
 absl::Status BadAt(std::string_view place, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("{}: {}", place, what));
 }
@@ -22,7 +24,8 @@ bool IsName(std::string_view name) {
   const auto allowed = [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
   };
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), allowed);
+  return !name.empty() && name.size() <= kMaxNameBytes &&
+         std::all_of(name.begin(), name.end(), allowed);
 }
 
 absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& place) {
@@ -41,7 +44,7 @@ absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& p
   spec.place = place;
   const json::value* const name = inner.if_contains("name");
   if (name == nullptr || !name->is_string() || !IsName(name->get_string())) {
-    return BadAt(place + ".function.name", "must have 1 to 64 letters, digits, '_', '-' or '.'");
+    return BadAt(place + ".function.name", "must have 1 to 128 letters, digits, '_', '-' or '.'");
   }
   spec.name = name->get_string();
   const json::value* const parameters = inner.if_contains("parameters");

@@ -13,7 +13,7 @@ namespace stagecoach::router {
 inline constexpr size_t kMaxTools = 128;
 
 struct ToolSpec {
-  std::string name;        // [A-Za-z0-9_.-]{1,64}
+  std::string name;        // [A-Za-z0-9_.-]{1,128}
   std::string parameters;  // a JSON Schema; "" if there are none
   // True: arguments must match the schema in full, or else the request is refused. False: as far as
   // possible. Absent: tool_choice decides.

@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "router/frontend/http/anthropic/messages_request.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/request_parser.h"
+#include "router/frontend/http/responses/responses_request.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -14,7 +16,8 @@ using stagecoach::router::http::RequestParser;
 
 void ReadBody(const std::string& body) {
   using namespace stagecoach::router::http;
-  for (const auto parse : {ParseCompletionRequest, ParseChatRequest}) {
+  for (const auto parse :
+       {ParseCompletionRequest, ParseChatRequest, ParseMessagesRequest, ParseResponsesRequest}) {
     const auto request = parse(body);
     stagecoach::fuzz::Accept(request.status());
     if (request.ok() && request->n_prompts() == 0) std::abort();

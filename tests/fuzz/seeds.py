@@ -59,6 +59,22 @@ HTTP = [
      "stream_options": {"json_events": ["/a", "/*/0"]}},
     {"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "null"}}}},
     {"prompt": "x", "structured_outputs": {"choice": ["a"], "disable_any_whitespace": False}, "guided_json": "{}"},
+    {"system": [{"type": "text", "text": "x-anthropic-billing-header: a\nBe brief.", "cache_control": {"type": "ephemeral"}}],
+     "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [
+         {"type": "thinking", "thinking": "Hm", "signature": "s"}, {"type": "text", "text": "y"},
+         {"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1.0}}]},
+         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "z"}]}]}],
+     "tools": [{"name": "f", "input_schema": {"type": "object"}}, {"type": "bash_20250124", "name": "bash"}],
+     "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True}, "max_tokens": 9, "stop_sequences": ["q"],
+     "thinking": {"type": "enabled", "budget_tokens": 1024}, "output_config": {"effort": "low", "format": {
+         "type": "json_schema", "schema": {"type": "object"}}}},
+    {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+               {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}], "encrypted_content": "?"},
+               {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+               {"type": "function_call_output", "call_id": "1", "output": "y"}, {"type": "web_search_call"}],
+     "instructions": "i", "tools": [{"type": "function", "name": "f", "parameters": {}}, {"type": "mcp"}],
+     "tool_choice": {"type": "allowed_tools", "mode": "required"}, "max_output_tokens": 9, "previous_response_id": "r",
+     "reasoning": {"effort": "none"}, "text": {"format": {"type": "json_object"}}, "metadata": {"a": "b"}, "store": False},
 ]
 
 

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/json_text.h"
+#include "router/frontend/http/event_stream.h"
 #include "router/frontend/http/output_json.h"
 
 namespace stagecoach::router::http {
@@ -267,6 +268,8 @@ std::string AnswerJson::LastChunks() {
   if (request_.include_usage) AppendEvent(events, {}, {{"usage", Usage()}});
   return events + kEventStart + "[DONE]" + kEventEnd;
 }
+
+std::string AnswerJson::FailureChunks(const absl::Status& status) { return ErrorEvents(status); }
 
 void AnswerJson::Collect(size_t i, const v1::GenerateResponse& message) {
   Choice& choice = choices_[Add(i, message)];

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "router/frontend/http/answer.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/logprob_json.h"
 #include "router/text/served_model.h"
@@ -14,23 +15,20 @@
 
 namespace stagecoach::router::http {
 
-// The answers of one request: n choices for each of its prompts. Takes the messages of all prompts,
-// in order within each prompt, and returns either chunks or, at the end, the whole response. One
-// thread at a time.
-class AnswerJson {
+// The answers of one request: n choices for each of its prompts.
+class AnswerJson final : public Answer {
  public:
   // `request` and `model` outlive this. `request_id` becomes part of the answer's id.
   AnswerJson(const ApiRequest& request, const ServedModel& model, const std::string& request_id,
              int64_t created_unix_s);
 
-  // Server-sent events for one message of prompt `i`; empty if there is nothing to send yet.
-  std::string Chunks(size_t i, const v1::GenerateResponse& message);
-  // The events after the last message: usage, if requested, and [DONE].
-  std::string LastChunks();
+  std::string Chunks(size_t i, const v1::GenerateResponse& message) override;
+  // Usage, if requested, and [DONE].
+  std::string LastChunks() override;
+  std::string FailureChunks(const absl::Status& status) override;
 
-  // Keeps a message for Whole.
-  void Collect(size_t i, const v1::GenerateResponse& message);
-  std::string Whole();
+  void Collect(size_t i, const v1::GenerateResponse& message) override;
+  std::string Whole() override;
 
  private:
   struct Prompt {

@@ -16,6 +16,9 @@ namespace json = boost::json;
 constexpr char kInvalidRequest[] = "invalid_request_error";
 constexpr char kServerError[] = "server_error";
 
+// Anthropic's API has a status of its own for an overloaded server.
+constexpr int kOverloaded = 529;
+
 struct Kind {
   absl::StatusCode status;
   int http_status;
@@ -49,6 +52,38 @@ json::value TextOrNull(std::string_view text) {
   return text.empty() ? json::value(nullptr) : json::value(text);
 }
 
+const char* AnthropicType(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 504:
+      return "timeout_error";
+    case 503:
+    case kOverloaded:
+      return "overloaded_error";
+    default:
+      return http_status < 500 ? kInvalidRequest : "api_error";
+  }
+}
+
+std::string AnthropicBody(int http_status, std::string_view message) {
+  return json::serialize(json::object{
+      {"type", "error"},
+      {"error", json::object{{"type", AnthropicType(http_status)}, {"message", message}}}});
+}
+
+int StatusIn(ErrorForm form, int http_status) {
+  return form == ErrorForm::kAnthropic && http_status == 503 ? kOverloaded : http_status;
+}
+
 std::string Body(std::string_view message, std::string_view type, std::string_view param,
                  std::string_view code) {
   return json::serialize(json::object{{"error", json::object{{"message", message},
@@ -79,30 +114,39 @@ absl::Status WithField(const absl::Status& status, std::string_view field) {
   return renamed;
 }
 
-std::string ErrorJson(const absl::Status& status) {
+ErrorForm ErrorFormOf(std::string_view path) {
+  return path.starts_with("/v1/messages") ? ErrorForm::kAnthropic : ErrorForm::kOpenAi;
+}
+
+std::string ErrorJson(const absl::Status& status, ErrorForm form) {
   const Kind& kind = KindOf(status);
   const std::string message(status.message());
+  if (form == ErrorForm::kAnthropic) return AnthropicBody(kind.http_status, message);
   const std::string code = ErrorCode(status);
   // Set for an unknown model too, as OpenAI does.
   return Body(message, kind.type, kind.http_status < 500 ? FieldOf(message) : "",
               code.empty() ? kind.code : code);
 }
 
-HttpResponse ErrorResponse(const absl::Status& status) {
+HttpResponse ErrorResponse(const absl::Status& status, ErrorForm form) {
+  const int http_status = KindOf(status).http_status;
   HttpResponse response;
-  response.status = KindOf(status).http_status;
-  response.body = ErrorJson(status);
-  if (response.status == 429 || response.status == 503) {
+  response.status = StatusIn(form, http_status);
+  response.body = ErrorJson(status, form);
+  if (http_status == 429 || http_status == 503) {
     response.fields.emplace_back("Retry-After", fmt::format("{}", RetryAfterS(status)));
   }
   if (response.status == 401) response.fields.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
 
-HttpResponse HttpErrorResponse(int http_status, std::string_view message, std::string_view code) {
+HttpResponse HttpErrorResponse(int http_status, std::string_view message, std::string_view code,
+                               ErrorForm form) {
   HttpResponse response;
-  response.status = http_status;
-  response.body = Body(message, http_status < 500 ? kInvalidRequest : kServerError, "", code);
+  response.status = StatusIn(form, http_status);
+  response.body = form == ErrorForm::kAnthropic
+                      ? AnthropicBody(http_status, message)
+                      : Body(message, http_status < 500 ? kInvalidRequest : kServerError, "", code);
   if (http_status == 503) {
     response.fields.emplace_back("Retry-After", fmt::format("{}", kRetryAfterS));
   }

@@ -64,6 +64,37 @@ TEST_CASE("a status becomes an OpenAI error with an HTTP status") {
   }
 }
 
+TEST_CASE("paths of Anthropic's API have its errors") {
+  CHECK(ErrorFormOf("/v1/messages") == ErrorForm::kAnthropic);
+  CHECK(ErrorFormOf("/v1/messages/count_tokens") == ErrorForm::kAnthropic);
+  CHECK(ErrorFormOf("/v1/chat/completions") == ErrorForm::kOpenAi);
+  CHECK(ErrorFormOf("") == ErrorForm::kOpenAi);
+  const auto check = [](const HttpResponse& response, int status, const std::string& type) {
+    CHECK(response.status == status);
+    CHECK(*ReasonPhrase(status) != 0);
+    CHECK(response.body ==
+          R"({"type":"error","error":{"type":")" + type + R"(","message":"a: b"}})");
+  };
+  const auto of = [](absl::StatusCode code) {
+    return ErrorResponse(absl::Status(code, "a: b"), ErrorForm::kAnthropic);
+  };
+  check(of(absl::StatusCode::kInvalidArgument), 400, "invalid_request_error");
+  check(of(absl::StatusCode::kUnauthenticated), 401, "authentication_error");
+  check(of(absl::StatusCode::kPermissionDenied), 403, "permission_error");
+  check(of(absl::StatusCode::kNotFound), 404, "not_found_error");
+  check(of(absl::StatusCode::kResourceExhausted), 429, "rate_limit_error");
+  check(of(absl::StatusCode::kUnavailable), 529, "overloaded_error");
+  check(of(absl::StatusCode::kInternal), 500, "api_error");
+  CHECK(FieldValue(of(absl::StatusCode::kUnavailable), "Retry-After") == "1");
+  CHECK(FieldValue(of(absl::StatusCode::kResourceExhausted), "Retry-After") == "1");
+  const auto http = [](int status) {
+    return HttpErrorResponse(status, "a: b", "", ErrorForm::kAnthropic);
+  };
+  check(http(413), 413, "request_too_large");
+  check(http(503), 529, "overloaded_error");
+  check(http(415), 415, "invalid_request_error");
+}
+
 TEST_CASE("a status keeps its own error code under another field") {
   const absl::Status status =
       WithErrorCode(absl::InvalidArgumentError("prompt: too long"), kContextLengthExceeded);

@@ -2,19 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
-#include <limits>
+#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "common/status.h"
-#include "router/access/request_id.h"
 #include "router/frontend/http/api_error.h"
+#include "router/frontend/http/common_fields.h"
 #include "router/frontend/http/foreign_fields.h"
 #include "router/frontend/http/json_fields.h"
 #include "router/frontend/http/message_fields.h"
 #include "router/frontend/http/sampling_fields.h"
-#include "router/text/client_json.h"
+#include "router/frontend/http/template_variables.h"
+#include "router/text/error_code.h"
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router::http {
@@ -22,28 +24,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
 // Limit for all copies of the fields that prompts share.
 constexpr size_t kMaxCommonBytes = 16 << 20;
 constexpr uint32_t kDefaultCompletionTokens = 16;  // default of OpenAI's /v1/completions
-
-// Reads the fields that both internal request types have.
-template <typename Request>
-void ReadCommon(JsonFields& fields, Request& request) {
-  request.set_model(fields.String("model").value_or(""));
-  if (const auto id = fields.String("request_id")) {
-    if (!IsFitRequestId(*id)) {
-      fields.Refuse("request_id", "must be printable ASCII without spaces, at most 256 bytes");
-    }
-    request.set_request_id(*id);
-  }
-  if (const auto priority = fields.Integer("priority", kMinInt32, kMaxInt32)) {
-    request.set_priority(static_cast<int32_t>(*priority));
-  }
-  if (const auto salt = fields.String("cache_salt")) request.set_cache_salt(*salt);
-  if (const auto skip = fields.Bool("skip_special_tokens")) request.set_skip_special_tokens(*skip);
-}
 
 void TakeIds(JsonFields& fields, const json::array& ids, const std::string& name,
              v1::GenerateRequest& request) {
@@ -102,30 +85,26 @@ void ReadChatLogprobs(JsonFields& fields, ApiRequest& request, v1::SamplingParam
   }
 }
 
-// Reads chat_template_kwargs, and template variables that have their own field.
-void ReadTemplateVariables(JsonFields& fields, v1::ChatRequest& chat) {
-  const json::object* given = fields.Object("chat_template_kwargs");
-  json::object variables(ClientJsonMemory());
-  if (given != nullptr) variables = *given;
-  const auto add = [&](const char* name, json::value value) {
-    const auto [at, is_new] = variables.emplace(name, value);
-    if (!is_new && at->value() != value) {
-      fields.Refuse(name, "has another value in chat_template_kwargs");
-    }
-  };
-  if (const auto think = fields.Bool("enable_thinking")) add("enable_thinking", *think);
-  if (const auto effort = fields.String("reasoning_effort")) {
-    add("reasoning_effort", json::value(*effort));
-  }
-  if (given != nullptr || !variables.empty()) {
-    chat.set_chat_template_kwargs(json::serialize(variables));
-  }
-}
-
 // The rest of a field name after the prefix `begin`.
 std::optional<std::string_view> Behind(std::string_view field, std::string_view begin) {
   if (!field.starts_with(begin)) return std::nullopt;
   return field.substr(begin.size());
+}
+
+// "tools[4].name" for "0].function.name" of a client whose fifth tool is the router's first.
+std::string ToolInClientTerms(const std::vector<size_t>& places, std::string_view rest) {
+  size_t index = 0;
+  std::from_chars(rest.begin(), rest.end(), index);
+  std::string name = fmt::format("tools[{}]", index < places.size() ? places[index] : index);
+  rest.remove_prefix(std::min(rest.find(']') + 1, rest.size()));
+  if (const auto inner = Behind(rest, ".function")) rest = *inner;
+  return name += rest;
+}
+
+// Clients of this API find a too long prompt by these words.
+absl::Status InMessagesTerms(const absl::Status& status) {
+  const bool is_too_long = ErrorCode(status) == kContextLengthExceeded;
+  return is_too_long ? WithField(status, "prompt is too long") : status;
 }
 
 }  // namespace
@@ -185,7 +164,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
     request.chat.set_add_generation_prompt(*add);
   }
   request.chat.set_continue_final_message(fields.Bool("continue_final_message").value_or(false));
-  ReadTemplateVariables(fields, request.chat);
+  ReadTemplateVariables(fields, {}, request.chat);
   if (const auto separate = fields.Bool("separate_reasoning")) {
     request.chat.set_separate_reasoning(*separate);
   }
@@ -219,10 +198,14 @@ ApiRequest WithoutInput(const ApiRequest& request) {
 absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status) {
   const std::string message(status.message());
   const std::string_view field = FieldOf(message);
-  const std::string prompt = request.is_chat          ? "messages"
-                             : request.prompt_is_list ? fmt::format("prompt[{}]", i)
-                                                      : "prompt";
-  if (field == "prompt" || field == "text") return WithField(status, prompt);
+  const std::string prompt = request.api == Api::kResponses ? "input"
+                             : request.is_chat              ? "messages"
+                             : request.prompt_is_list       ? fmt::format("prompt[{}]", i)
+                                                            : "prompt";
+  if (field == "prompt" || field == "text") {
+    const absl::Status named = WithField(status, prompt);
+    return request.api == Api::kMessages ? InMessagesTerms(named) : named;
+  }
   if (const auto rest = Behind(field, "tokens.ids")) {
     return WithField(status, fmt::format("{}{}", prompt, *rest));
   }
@@ -235,7 +218,11 @@ absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Stat
     const std::string_view place = Behind(*rest, ".choice.texts").value_or("");
     return WithField(status, fmt::format("{}{}", request.grammar_field, place));
   }
+  if (request.api == Api::kResponses && field == "messages") return WithField(status, prompt);
   if (field == "resumable") return WithField(status, "stream_options.resumable");
+  if (const auto rest = Behind(field, "tools["); rest && request.tool_places) {
+    return WithField(status, ToolInClientTerms(*request.tool_places, *rest));
+  }
   if (Behind(field, "tool_choice")) return WithField(status, "tool_choice");
   if (field.find(".tool_calls[") != std::string_view::npos) {
     const size_t last = field.rfind('.');
@@ -247,6 +234,10 @@ absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Stat
   if (*name == "max_tokens") return WithField(status, request.max_tokens_name);
   if (*name == "logprobs" && request.is_chat) return WithField(status, "top_logprobs");
   if (*name == "stop[0]" && request.stop_is_string) return WithField(status, "stop");
+  if (const auto rest = Behind(*name, "stop[")) {
+    return WithField(status, fmt::format("{}[{}", request.stop_name, *rest));
+  }
+  if (*name == "stop") return WithField(status, request.stop_name);
   return WithField(status, *name);
 }
 

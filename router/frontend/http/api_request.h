@@ -1,4 +1,5 @@
-// Parses the bodies of /v1/completions and /v1/chat/completions into the router's own requests.
+// Parses the bodies of OpenAI's /v1/completions and /v1/chat/completions into the router's own
+// requests. Other APIs' requests become the same.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "router/frontend/arrival.h"
+#include "router/frontend/http/responses/responses_form.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router::http {
@@ -17,8 +19,16 @@ namespace stagecoach::router::http {
 // Limit of prompts in one /v1/completions request; each is scheduled separately.
 inline constexpr size_t kMaxPrompts = 1024;
 
+// The API of a request that decides the form of its answer.
+enum class Api : uint8_t {
+  kOpenAi,     // /v1/completions, /v1/chat/completions
+  kMessages,   // Anthropic's /v1/messages
+  kResponses,  // OpenAI's /v1/responses
+};
+
 // Properties of the client's request that decide the form of the answer.
 struct ApiForm {
+  Api api = Api::kOpenAi;
   bool is_chat = false;
   bool stream = false;
   bool include_usage = false;     // send a last chunk with the usage
@@ -32,11 +42,16 @@ struct ApiForm {
   bool return_token_ids = false;
   Arrival arrival;
   std::optional<v1::JsonEvents> json_events;  // instead of text; also set in the requests
+  ResponsesForm responses;                    // for kResponses
 
   // The client's names for fields that the router names differently.
   const char* max_tokens_name = "max_tokens";
-  bool is_unlimited = false;  // the client explicitly set no limit
+  const char* stop_name = "stop";
   std::string grammar_field;  // "guided_json"; empty: none
+  // The places in the client's list of the tools that the router got, if the API has another form
+  // of tools.
+  std::optional<std::vector<size_t>> tool_places;
+  bool is_unlimited = false;  // the client explicitly set no limit
   bool stop_is_string = false;
   bool prompt_is_list = false;
 };

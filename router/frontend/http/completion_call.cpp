@@ -91,7 +91,7 @@ CompletionCall::CompletionCall(Frontend* frontend, const ApiRequest& request,
     : frontend_(frontend),
       request_(WithoutInput(request)),
       exchange_(std::move(exchange)),
-      answer_(request_, frontend->model(), request_id, UnixSeconds(request.arrival)),
+      answer_(MakeAnswer(request_, frontend->model(), request_id, UnixSeconds(request.arrival))),
       memory_(&frontend->memory()) {}
 
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
@@ -189,9 +189,9 @@ bool CompletionCall::WriteEvents(std::string events,
 }
 
 void CompletionCall::EndStream(std::string events) {
-  if (kept_ == nullptr) return exchange_->EndStream(events + answer_.LastChunks());
+  if (kept_ == nullptr) return exchange_->EndStream(events + answer_->LastChunks());
   WriteEvents(std::move(events), nullptr);
-  kept_->Append(n_tokens_, answer_.LastChunks());
+  kept_->Append(n_tokens_, answer_->LastChunks());
   kept_->End(absl::OkStatus());
 }
 
@@ -201,12 +201,9 @@ void CompletionCall::OnQueued() {
   if (request_.stream && ++n_queued_ == generations_.size()) StartStreamOnce();
 }
 
-bool CompletionCall::Collect(size_t prompt, const v1::GenerateResponse& message) {
+bool CompletionCall::TakeMemory(size_t prompt, const v1::GenerateResponse& message) {
   answer_bytes_ += AnswerBytes(message);
-  if (memory_.GrowTo(answer_bytes_)) {
-    answer_.Collect(prompt, message);
-    return true;
-  }
+  if (memory_.GrowTo(answer_bytes_)) return true;
   const bool never_fits = answer_bytes_ > frontend_->memory().limit_bytes();
   constexpr char kWhy[] =
       "the whole answer takes more memory than there is for requests (--request-memory): ask for "
@@ -214,6 +211,12 @@ bool CompletionCall::Collect(size_t prompt, const v1::GenerateResponse& message)
   FailAll(prompt,
           never_fits ? absl::InvalidArgumentError(kWhy) : absl::ResourceExhaustedError(kWhy));
   return false;
+}
+
+bool CompletionCall::Collect(size_t prompt, const v1::GenerateResponse& message) {
+  if (!TakeMemory(prompt, message)) return false;
+  answer_->Collect(prompt, message);
+  return true;
 }
 
 bool CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& message) {
@@ -226,8 +229,9 @@ bool CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& messag
     Collect(prompt, message);
     return true;
   }
+  if (answer_->keeps_stream() && !TakeMemory(prompt, message)) return true;
   n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
-  std::string events = answer_.Chunks(prompt, message);
+  std::string events = answer_->Chunks(prompt, message);
   if (!events.empty()) StartStreamOnce();
   return WriteEvents(std::move(events), generation);
 }
@@ -239,13 +243,13 @@ void CompletionCall::OnLast(size_t prompt, const v1::GenerateResponse& message) 
   if (!request_.stream) {
     if (!Collect(prompt, message) || !all_ended) return;
     HttpResponse response;
-    response.body = answer_.Whole();
+    response.body = answer_->Whole();
     memory_.ShrinkTo(response.body.size());
     response.memory = std::move(memory_);
     return exchange_->Respond(std::move(response));
   }
   n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
-  std::string events = answer_.Chunks(prompt, message);
+  std::string events = answer_->Chunks(prompt, message);
   StartStreamOnce();
   if (all_ended) return EndStream(std::move(events));
   WriteEvents(std::move(events), nullptr);
@@ -262,7 +266,9 @@ void CompletionCall::FailAll(size_t prompt, const absl::Status& status) {
   if (kept_ != nullptr) {
     kept_->End(told);
   } else {
-    exchange_->FailStream(ErrorResponse(told), ErrorEvents(told));
+    const ErrorForm form =
+        request_.api == Api::kMessages ? ErrorForm::kAnthropic : ErrorForm::kOpenAi;
+    exchange_->FailStream(ErrorResponse(told, form), answer_->FailureChunks(told));
   }
   CancelAll(absl::CancelledError("another prompt of the request failed"));
 }

@@ -1,5 +1,5 @@
-// One call of /v1/completions or /v1/chat/completions, from the parsed request to the last byte of
-// the answer.
+// One call that generates, such as one of /v1/chat/completions, from the parsed request to the last
+// byte of the answer.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,7 @@
 #include "common/work_queue.h"
 #include "router/access/memory_budget.h"
 #include "router/frontend/generation.h"
-#include "router/frontend/http/answer_json.h"
+#include "router/frontend/http/answer.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/stream_store.h"
@@ -72,6 +72,8 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   // it has ended and is null.
   bool WriteEvents(std::string events, const std::shared_ptr<Generation>& generation);
   void EndStream(std::string events);
+  // Takes memory for a message that is kept. False: there is none, and the request has failed.
+  bool TakeMemory(size_t prompt, const v1::GenerateResponse& message);
   // Keeps a message for the whole answer. False: there is no memory for it, and the request has
   // failed.
   bool Collect(size_t prompt, const v1::GenerateResponse& message);
@@ -93,7 +95,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   Generations generations_;
 
   // Used only on the text thread.
-  AnswerJson answer_;
+  const std::unique_ptr<Answer> answer_;
   MemoryBudget::Lease memory_;  // of the answer, unless it is a stream
   size_t answer_bytes_ = 0;
   size_t n_queued_ = 0;

@@ -266,7 +266,9 @@ class Connection final : public Exchange,
     keep_alive_ = false;
     http_1_0_ = false;
     out_.Begin(/*http_1_0=*/false, /*bodiless=*/false);
-    GiveResponse(HttpErrorResponse(failure.status, failure.message, ""));
+    // The path is empty if the header is what failed.
+    const ErrorForm form = ErrorFormOf(parser_.head().path);
+    GiveResponse(HttpErrorResponse(failure.status, failure.message, "", form));
   }
 
   void Read() {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <boost/json.hpp>
+
+#include "common/json_text.h"
 #include "router/frontend/http/api_error.h"
 
 namespace stagecoach::router::http {
@@ -12,6 +15,12 @@ HttpResponse EventStreamHead() {
   // Keeps proxies from buffering the stream.
   head.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   return head;
+}
+
+std::string NamedEvent(std::string_view name, const boost::json::object& data) {
+  std::string event = fmt::format("event: {}\ndata: ", name);
+  AppendJsonText(data, event);
+  return event + "\n\n";
 }
 
 std::string ErrorEvents(const absl::Status& status) {

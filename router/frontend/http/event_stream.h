@@ -1,8 +1,10 @@
 // Server-sent events as bytes.
 #pragma once
 
+#include <boost/json/fwd.hpp>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "router/frontend/http/http_message.h"
@@ -11,6 +13,9 @@ namespace stagecoach::router::http {
 
 // The head of an event stream response.
 HttpResponse EventStreamHead();
+
+// One event with a name: its data has the name as its type, too.
+std::string NamedEvent(std::string_view name, const boost::json::object& data);
 
 // The last events of a stream that fails after it has begun.
 std::string ErrorEvents(const absl::Status& status);

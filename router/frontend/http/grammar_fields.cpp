@@ -19,34 +19,17 @@ class GrammarReader {
       : fields_(fields), sampling_(sampling), request_(request) {}
 
   void ReadAll() {
-    ReadResponseFormat();
+    ReadResponseFormat(fields_, "", "response_format");
     ReadForms(fields_, "", {"guided_json", "guided_regex", "guided_choice", "guided_grammar"});
     ReadStructuredOutputs();
     ReadForeignForms();
   }
 
- private:
-  // The field names for the same forms in one place of the request.
-  struct Names {
-    const char* json;
-    const char* regex;
-    const char* choice;
-    const char* lark;
-  };
-
-  // Returns the grammar for the field `name` of `fields`, which is at `path`, to fill in.
-  v1::Grammar* Begin(JsonFields& fields, const std::string& path, const char* name) {
-    if (sampling_.has_grammar()) {
-      fields.Refuse(name, fmt::format("excludes {}", request_.grammar_field));
-    }
-    request_.grammar_field = path + name;
-    return sampling_.mutable_grammar();
-  }
-
-  void ReadResponseFormat() {
-    const json::object* format = fields_.Object("response_format");
+  // See the function of this name below.
+  void ReadResponseFormat(JsonFields& fields, const std::string& outer_path, const char* name) {
+    const json::object* format = fields.Object(name);
     if (format == nullptr) return;
-    const std::string path = "response_format.";
+    const std::string path = fmt::format("{}{}.", outer_path, name);
     JsonFields inner(*format, path);
     RefuseUnknown(inner, *format,
                   {"type", "json_schema", "schema", "value", "name", "description", "strict"});
@@ -68,13 +51,31 @@ class GrammarReader {
       if (!sampling_.has_grammar() && type == "json_schema") {
         inner.Refuse("json_schema", "is missing");
       } else if (!sampling_.has_grammar()) {
-        Begin(fields_, "", "response_format")->set_json_object(true);
+        Begin(fields, outer_path, name)->set_json_object(true);
       }
     } else if (type != "text") {
       inner.Refuse("type", type.empty() ? "is missing"
                                         : fmt::format("'{}' is not offered by this server", type));
     }
-    fields_.Adopt(inner.status());
+    fields.Adopt(inner.status());
+  }
+
+ private:
+  // The field names for the same forms in one place of the request.
+  struct Names {
+    const char* json;
+    const char* regex;
+    const char* choice;
+    const char* lark;
+  };
+
+  // Returns the grammar for the field `name` of `fields`, which is at `path`, to fill in.
+  v1::Grammar* Begin(JsonFields& fields, const std::string& path, const char* name) {
+    if (sampling_.has_grammar()) {
+      fields.Refuse(name, fmt::format("excludes {}", request_.grammar_field));
+    }
+    request_.grammar_field = path + name;
+    return sampling_.mutable_grammar();
   }
 
   void ReadStructuredOutputs() {
@@ -196,6 +197,11 @@ class GrammarReader {
 
 void ReadGrammar(JsonFields& fields, v1::SamplingParams& sampling, ApiRequest& request) {
   GrammarReader(fields, sampling, request).ReadAll();
+}
+
+void ReadResponseFormat(JsonFields& fields, const std::string& path, const char* name,
+                        v1::SamplingParams& sampling, ApiRequest& request) {
+  GrammarReader(fields, sampling, request).ReadResponseFormat(fields, path, name);
 }
 
 }  // namespace stagecoach::router::http

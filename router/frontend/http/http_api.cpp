@@ -14,12 +14,17 @@
 #include "common/version.h"
 #include "router/access/request_id.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/http/anthropic/count_tokens.h"
+#include "router/frontend/http/anthropic/messages_request.h"
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/assets.h"
 #include "router/frontend/http/completion_call.h"
+#include "router/frontend/http/dropped.h"
 #include "router/frontend/http/model_json.h"
 #include "router/frontend/http/page_policy.h"
+#include "router/frontend/http/responses/response_turn.h"
+#include "router/frontend/http/responses/responses_request.h"
 #include "router/frontend/http/stream_relay.h"
 #include "router/frontend/http/stream_request.h"
 #include "router/frontend/http/tokenize_api.h"
@@ -37,6 +42,32 @@ HttpResponse Json(std::string body) {
   HttpResponse response;
   response.body = std::move(body);
   return response;
+}
+
+// Where a client of another server's path should go.
+const char* InsteadOf(std::string_view path) {
+  struct Foreign {
+    const char* path;
+    const char* instead;
+  };
+  static constexpr Foreign kForeign[] = {
+      {"/api/chat", "this is Ollama's; use /v1/chat/completions"},
+      {"/api/generate", "this is Ollama's; use /v1/completions"},
+      {"/api/tags", "this is Ollama's; use /v1/models"},
+      {"/api/embed", "this is Ollama's; this server has no embeddings"},
+      {"/completion", "this is llama.cpp's; use /v1/completions"},
+      {"/completions", "use /v1/completions: the base URL ends with /v1"},
+      {"/chat/completions", "use /v1/chat/completions: the base URL ends with /v1"},
+      {"/responses", "use /v1/responses: the base URL ends with /v1"},
+      {"/messages", "use /v1/messages: the base URL is without a path"},
+      {"/v1/v1/messages", "use /v1/messages: the base URL is without a path"},
+      {"/generate", "this is TGI's and SGLang's; use /v1/completions"},
+      {"/v1/complete", "use /v1/messages"},
+  };
+  for (const Foreign& one : kForeign) {
+    if (path == one.path) return one.instead;
+  }
+  return "see /openapi.json";
 }
 
 std::string StatusWord(const char* word) {
@@ -59,12 +90,14 @@ int64_t StartedAt() {
 }  // namespace
 
 HttpApi::HttpApi(Frontend* frontend, std::shared_ptr<Access> access,
-                 std::vector<std::string> cors_origins, Sources sources, StageLoads stage_loads)
+                 std::vector<std::string> cors_origins, Sources sources, StageLoads stage_loads,
+                 const ResponseLimits& responses)
     : frontend_(frontend),
       access_(std::move(access)),
       cors_(std::move(cors_origins)),
       sources_(std::move(sources)),
-      stage_loads_(std::move(stage_loads)) {
+      stage_loads_(std::move(stage_loads)),
+      responses_(responses) {
   sources_.push_back(metrics_.collectable());
   StartedAt();
 }
@@ -73,6 +106,9 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
   static constexpr Route kRoutes[] = {
       {"POST", "/v1/chat/completions", &HttpApi::ChatCompletions, true},
       {"POST", "/v1/completions", &HttpApi::Completions, true},
+      {"POST", "/v1/responses", &HttpApi::Responses, true},
+      {"POST", "/v1/messages", &HttpApi::Messages, true},
+      {"POST", "/v1/messages/count_tokens", &HttpApi::CountTokens, true},
       {"GET", "/v1/models", &HttpApi::Models, true},
       {"GET", kModelsPrefix, &HttpApi::Model, true, true},
       {"GET", kStreamsPrefix, &HttpApi::ReadStream, true, true},
@@ -110,8 +146,9 @@ absl::StatusOr<Caller> HttpApi::FindCaller(const HttpRequest& head) {
 }
 
 std::optional<HttpResponse> HttpApi::AnswerToHead(const HttpRequest& head, Caller& caller) {
+  const ErrorForm form = ErrorFormOf(head.path);
   if (const absl::Status status = cors_.CheckSource(head); !status.ok()) {
-    return ErrorResponse(status);
+    return ErrorResponse(status, form);
   }
   if (head.method == "OPTIONS") {
     HttpResponse response;
@@ -125,21 +162,22 @@ std::optional<HttpResponse> HttpApi::AnswerToHead(const HttpRequest& head, Calle
     const std::string what = fmt::format("{} {}", head.method, head.path);
     HttpResponse response =
         methods.empty()
-            ? HttpErrorResponse(404, "unknown URL: " + what + "; see /openapi.json", "unknown_url")
+            ? HttpErrorResponse(404, fmt::format("unknown URL: {}; {}", what, InsteadOf(head.path)),
+                                "unknown_url", form)
             : HttpErrorResponse(405, "method not allowed for this path: " + what,
-                                "method_not_allowed");
+                                "method_not_allowed", form);
     if (!methods.empty()) response.fields.emplace_back("Allow", methods);
     return response;
   }
   if (route->needs_key) {
     absl::StatusOr<Caller> found = FindCaller(head);
-    if (!found.ok()) return ErrorResponse(found.status());
+    if (!found.ok()) return ErrorResponse(found.status(), form);
     caller = *std::move(found);
   }
   const std::string& type = head.content_type;
   if (head.method == "POST" && !type.empty() && !type.starts_with("application/json")) {
     return HttpErrorResponse(
-        415, "the body must be JSON: send it with Content-Type: application/json", "");
+        415, "the body must be JSON: send it with Content-Type: application/json", "", form);
   }
   return std::nullopt;
 }
@@ -150,6 +188,9 @@ Admission HttpApi::Admit(const HttpRequest& head) {
   admission.request_id = has_id ? head.request_id : NewRequestId();
   admission.fields = cors_.Fields(head.origin);
   admission.fields.emplace_back("X-Request-Id", admission.request_id);
+  if (ErrorFormOf(head.path) == ErrorForm::kAnthropic) {
+    admission.fields.emplace_back("request-id", admission.request_id);  // Anthropic's name
+  }
   spdlog::debug("http {}: {} {}", admission.request_id, head.method, head.path);
   admission.answer = AnswerToHead(head, admission.caller);
   return admission;
@@ -159,10 +200,12 @@ void HttpApi::Handle(HttpRequest request, Admission admission, std::shared_ptr<E
   std::string methods;
   const Route* route = FindRoute(request, methods);
   SC_CHECK(route != nullptr);  // Admit has checked this
+  const ErrorForm form = ErrorFormOf(request.path);
   (this->*route->handler)({.exchange = std::move(exchange),
                            .request = std::move(request),
                            .request_id = std::move(admission.request_id),
-                           .caller = std::move(admission.caller)});
+                           .caller = std::move(admission.caller),
+                           .form = form});
 }
 
 void HttpApi::Page(Call call) {
@@ -235,30 +278,56 @@ void HttpApi::Status(Call call) {
   });
 }
 
+std::string HttpApi::IdOf(const ApiRequest& request, const Call& call) {
+  return request.request_id().empty() ? call.request_id : request.request_id();
+}
+
+absl::StatusOr<ApiRequest> HttpApi::ParseResponse(const Call& call) {
+  SC_ASSIGN_OR_RETURN(ApiRequest request, ParseResponsesRequest(call.request.body));
+  SC_RETURN_IF_ERROR(ContinueResponse(responses_, call.caller, &frontend_->memory(),
+                                      "resp_" + IdOf(request, call), request));
+  return request;
+}
+
 void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
   const std::shared_ptr<Exchange> exchange = call.exchange;
+  const ErrorForm form = call.form;
   const absl::Status posted = frontend_->Post([this, parse, call = std::move(call)]() mutable {
-    absl::StatusOr<ApiRequest> request = parse(call.request.body);
+    absl::StatusOr<ApiRequest> request = (this->*parse)(call);
     absl::Status good =
         request.ok() ? CheckChoices(*request, frontend_->max_choices()) : request.status();
     if (good.ok()) good = call.caller.TakeChoices(request->n_prompts() * request->n());
-    if (!good.ok()) return call.exchange->Respond(ErrorResponse(good));
+    if (!good.ok()) return call.exchange->Respond(ErrorResponse(good, call.form));
     // A resumable stream must run even if the client is gone: it may reconnect.
     if (call.exchange->is_gone() && !request->resumable) return;
     request->arrival = {.time = call.request.arrived,
                         .traceparent = call.request.traceparent,
                         .caller = call.caller};
-    std::string id = request->request_id();
-    if (id.empty()) id = call.request_id;
+    const std::string id = IdOf(*request, call);
     CompletionCall::Begin(frontend_, *std::move(request), id, call.request.body, call.exchange,
                           std::move(call.request.body_lease));
   });
-  if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
+  if (!posted.ok()) exchange->Respond(ErrorResponse(posted, form));
 }
 
-void HttpApi::Completions(Call call) { BeginCompletion(std::move(call), ParseCompletionRequest); }
+void HttpApi::Completions(Call call) {
+  BeginCompletion(std::move(call), &HttpApi::Parse<ParseCompletionRequest>);
+}
 
-void HttpApi::ChatCompletions(Call call) { BeginCompletion(std::move(call), ParseChatRequest); }
+void HttpApi::ChatCompletions(Call call) {
+  BeginCompletion(std::move(call), &HttpApi::Parse<ParseChatRequest>);
+}
+
+void HttpApi::Responses(Call call) { BeginCompletion(std::move(call), &HttpApi::ParseResponse); }
+
+void HttpApi::Messages(Call call) {
+  if (!call.request.anthropic_beta.empty()) {
+    NoteDropped("the header anthropic-beta: " + call.request.anthropic_beta);
+  }
+  BeginCompletion(std::move(call), &HttpApi::Parse<ParseMessagesRequest>);
+}
+
+void HttpApi::CountTokens(Call call) { AnswerText(std::move(call), AnswerCountTokens); }
 
 void HttpApi::ReadStream(Call call) {
   const std::string id = StreamId(call.request.path.substr(sizeof kStreamsPrefix - 1));
@@ -281,12 +350,13 @@ void HttpApi::CancelStream(Call call) {
 
 void HttpApi::AnswerText(Call call, AnswerFunction answer) {
   const std::shared_ptr<Exchange> exchange = call.exchange;
+  const ErrorForm form = call.form;
   const absl::Status posted = frontend_->Post([this, answer, call = std::move(call)] {
     if (call.exchange->is_gone()) return;
     const absl::StatusOr<std::string> body = answer(*frontend_, call.request.body);
-    call.exchange->Respond(body.ok() ? Json(*body) : ErrorResponse(body.status()));
+    call.exchange->Respond(body.ok() ? Json(*body) : ErrorResponse(body.status(), call.form));
   });
-  if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
+  if (!posted.ok()) exchange->Respond(ErrorResponse(posted, form));
 }
 
 void HttpApi::Tokenize(Call call) { AnswerText(std::move(call), AnswerTokenize); }

@@ -15,11 +15,13 @@
 #include "common/work_queue.h"
 #include "router/access/access.h"
 #include "router/frontend/http/admission.h"
+#include "router/frontend/http/api_error.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/cors.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/http/http_metrics.h"
 #include "router/frontend/http/http_server.h"
+#include "router/frontend/http/responses/response_store.h"
 
 namespace stagecoach::router {
 class Frontend;
@@ -35,7 +37,7 @@ class HttpApi {
   // `frontend` outlives this. /metrics shows `sources`; /status shows `stage_loads` per stage
   // (null: unknown).
   HttpApi(Frontend* frontend, std::shared_ptr<Access> access, std::vector<std::string> cors_origins,
-          Sources sources, StageLoads stage_loads);
+          Sources sources, StageLoads stage_loads, const ResponseLimits& responses = {});
 
   // Admit and Handle run on the event loop; slow work goes to other threads.
   //
@@ -61,6 +63,7 @@ class HttpApi {
     HttpRequest request;
     std::string request_id;
     Caller caller;
+    ErrorForm form;
   };
   struct Route {
     const char* method;
@@ -90,12 +93,22 @@ class HttpApi {
   void ChatCompletions(Call call);
   void ReadStream(Call call);
   void CancelStream(Call call);
+  void Responses(Call call);
+  void Messages(Call call);
+  void CountTokens(Call call);
   void Tokenize(Call call);
   void Detokenize(Call call);
 
   // Run on prompt threads.
-  using ParseFunction = absl::StatusOr<ApiRequest> (*)(std::string_view body);
+  using ParseFunction = absl::StatusOr<ApiRequest> (HttpApi::*)(const Call& call);
+  template <absl::StatusOr<ApiRequest> (*parse)(std::string_view body)>
+  absl::StatusOr<ApiRequest> Parse(const Call& call) {
+    return parse(call.request.body);
+  }
+  absl::StatusOr<ApiRequest> ParseResponse(const Call& call);
   void BeginCompletion(Call call, ParseFunction parse);
+  // The request's id: of its body, or else of its header.
+  static std::string IdOf(const ApiRequest& request, const Call& call);
   using AnswerFunction = absl::StatusOr<std::string> (*)(const Frontend&, std::string_view body);
   void AnswerText(Call call, AnswerFunction answer);
   // Runs `task` on a separate thread: for work that waits for other threads and must run while
@@ -108,6 +121,7 @@ class HttpApi {
   HttpMetrics metrics_;
   Sources sources_;
   const StageLoads stage_loads_;
+  ResponseStore responses_;
   std::atomic<bool> draining_{false};
   WorkQueue beside_{1, "http beside"};  // last member, so that its thread ends first
 };

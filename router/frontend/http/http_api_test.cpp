@@ -79,6 +79,8 @@ TEST_CASE("a request whose client has left is not processed, unless its stream i
   };
   CHECK(n_told("/tokenize", R"({"prompt": "x"})") == 0);
   CHECK(n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2})") == 0);
+  CHECK(n_told("/v1/responses", R"({"input": "x", "max_output_tokens": 2})") == 0);
+  CHECK(n_told("/v1/messages", R"({"messages": [{"role": "user", "content": "x"}]})") == 0);
   n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2, "request_id": "kept",
                                 "stream": true, "stream_options": {"resumable": true}})");
   CHECK(
@@ -141,7 +143,8 @@ TEST_CASE("latencies count from the request's arrival, and metrics show its wait
 TEST_CASE("a request's body memory is freed before its exchange ends") {
   FrontHouse house;
   HttpApi api(house.frontend.get(), house.access, {}, {}, nullptr);
-  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize"}) {
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/messages",
+                           "/v1/messages/count_tokens", "/v1/responses", "/tokenize"}) {
     CAPTURE(path);
     MemoryBudget budget(kBudgetBytes);
     HttpRequest request;

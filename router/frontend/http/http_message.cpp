@@ -44,6 +44,8 @@ const char* ReasonPhrase(int status) {
       return "Service Unavailable";
     case 504:
       return "Gateway Timeout";
+    case 529:
+      return "Overloaded";
     case 505:
       return "HTTP Version Not Supported";
     default:

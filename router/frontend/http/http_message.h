@@ -18,10 +18,11 @@ struct HttpRequest {
   std::string version;  // "1.1" or "1.0"
   // The header fields that the server uses; empty if absent.
   std::string host;
-  std::string authorization;
+  std::string authorization;  // or "Bearer KEY" of X-Api-Key, if there is no Authorization
   std::string content_type;
   std::string origin;
-  std::string request_id;     // X-Request-Id
+  std::string request_id;  // X-Request-Id
+  std::string anthropic_beta;
   std::string last_event_id;  // Last-Event-ID
   std::string traceparent;
   std::string body;

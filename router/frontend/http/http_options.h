@@ -25,6 +25,7 @@ struct HttpOptions {
   std::vector<std::string> cors_origins;  // "https://chat.example.org"; "*": every page
   int n_threads = 1;                      // threads of the event loop
   HttpLimits limits;
+  ResponseLimits responses;  // what is kept of responses
 };
 
 }  // namespace stagecoach::router::http

@@ -73,7 +73,7 @@ class HttpServerImpl final : public HttpServer {
         tls_(std::move(tls)),
         clients_(options.limits.max_client_connections),
         api_(frontend, std::move(access), options.cors_origins, std::move(sources),
-             std::move(stage_loads)),
+             std::move(stage_loads), options.responses),
         loop_(options.n_threads),
         acceptor_(Serial()),
         pause_(acceptor_.get_executor()),

@@ -3,6 +3,7 @@
 
 #include <boost/json/fwd.hpp>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,10 @@
 namespace stagecoach::router::http {
 
 inline constexpr size_t kMaxJsonDepth = 100;
+
+// Bounds for JsonFields::Integer that are only those of a field's type.
+inline constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
 
 // INVALID_ARGUMENT unless `text` is one JSON object in UTF-8 of no more than kMaxJsonDepth levels
 // that fits into ClientJsonMemory.

@@ -58,7 +58,6 @@ TEST_CASE("the error shows a number out of range as people write it") {
     return std::string(fields.status().message());
   };
   constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
-  constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
   CHECK(problem("2.5", 1, 128) == "a: 2.5 is not an integer in [1, 128]");
   CHECK(problem("2.5", 0, kMaxUint32) == "a: 2.5 is not an integer");
   CHECK(problem("-1", 0, kMaxUint32) == "a: -1 is not >= 0");

@@ -151,6 +151,9 @@ void RequestParser::ReadHeader() {
   request_.version = is_http_1_0_ ? "1.0" : "1.1";
   request_.host = Value(message, field::host);
   request_.authorization = Value(message, field::authorization);
+  const std::string key = Value(message, "X-Api-Key");
+  if (request_.authorization.empty() && !key.empty()) request_.authorization = "Bearer " + key;
+  request_.anthropic_beta = Value(message, "Anthropic-Beta");
   request_.content_type = Value(message, field::content_type);
   request_.origin = Value(message, field::origin);
   request_.request_id = Value(message, "X-Request-Id");

@@ -91,6 +91,19 @@ TEST_CASE("requests are complete however their bytes are split, also when pipeli
   }
 }
 
+TEST_CASE("a key may come in either of two fields") {
+  const auto authorization = [](const std::string& fields) {
+    MemoryBudget budget(1 << 20);
+    RequestParser parser(SmallLimits(), &budget);
+    std::string bytes = "GET / HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n";
+    REQUIRE(FeedAll(parser, bytes, 1000) == State::kComplete);
+    return parser.Take().authorization;
+  };
+  CHECK(authorization("x-api-key: k\r\n") == "Bearer k");
+  CHECK(authorization("X-API-Key: k\r\nAuthorization: Bearer other\r\n") == "Bearer other");
+  CHECK(authorization("x-api-key: \r\n").empty());
+}
+
 TEST_CASE("too large a request is refused before it is buffered") {
   CHECK(FailureOf("GET /" + std::string(600, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n") == 431);
   CHECK(FailureOf("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(600, 'a')) == 431);

@@ -17,8 +17,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
 constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 
 // OpenAI's names for the most tokens of an answer, and those of other servers. The first one that

@@ -1,0 +1,13 @@
+// The fields about a request as a whole, which all APIs share.
+#pragma once
+
+#include "router/frontend/http/json_fields.h"
+#include "stagecoach/v1/inference.pb.h"
+
+namespace stagecoach::router::http {
+
+// model, request_id, priority, cache_salt, skip_special_tokens. Errors are in fields.status().
+void ReadCommon(JsonFields& fields, v1::GenerateRequest& request);
+void ReadCommon(JsonFields& fields, v1::ChatRequest& request);
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,53 @@
+#include "router/frontend/http/function_tools.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+
+#include "router/frontend/http/dropped.h"
+
+namespace stagecoach::router::http {
+
+namespace json = boost::json;
+
+void FunctionTools::Add(size_t place, const json::object& tool, const char* parameters_name) {
+  // The order of OpenAI's documents: some templates write the members as they come.
+  const std::pair<const char*, const char*> members[] = {{"name", "name"},
+                                                         {"description", "description"},
+                                                         {"parameters", parameters_name},
+                                                         {"strict", "strict"}};
+  std::string function;
+  for (const auto& [name, client_name] : members) {
+    const json::value* value = tool.if_contains(client_name);
+    if (value == nullptr || value->is_null()) continue;
+    function +=
+        fmt::format("{}\"{}\":{}", function.empty() ? "" : ",", name, json::serialize(*value));
+  }
+  array_ += array_.empty() ? "[" : ",";
+  array_ += fmt::format(R"({{"type":"function","function":{{{}}}}})", function);
+  places_.push_back(place);
+}
+
+void FunctionTools::Drop(std::string_view type, std::string_view name) {
+  NoteDropped(fmt::format("a tool of the type '{}'", type));
+  dropped_.emplace(name.empty() ? type : name);
+}
+
+void FunctionTools::Finish(JsonFields& fields, const v1::ToolChoice& choice,
+                           ApiRequest& request) const {
+  const bool demands_dropped =
+      choice.mode() == v1::ToolChoice::NAMED
+          ? dropped_.contains(choice.name())
+          : choice.mode() == v1::ToolChoice::REQUIRED && array_.empty() && !dropped_.empty();
+  if (demands_dropped) {
+    fields.Refuse(
+        "tool_choice",
+        fmt::format("demands the tool '{}', which this server does not offer",
+                    choice.mode() == v1::ToolChoice::NAMED ? choice.name() : *dropped_.begin()));
+  }
+  if (!array_.empty()) request.chat.set_tools(array_ + "]");
+  *request.chat.mutable_tool_choice() = choice;
+  request.tool_places = places_;
+}
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,67 @@
+// Keeps the conversations of finished responses, for requests that continue one by its id.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/flags/front_end_flags.h"
+#include "common/mutex.h"
+#include "router/access/caller.h"
+#include "stagecoach/v1/inference.pb.h"
+
+namespace stagecoach::router::http {
+
+// A tenant finds only its own responses. The memory is limited as a whole: if it is short, the
+// tenant that uses most relative to its weight loses the response that it has not used for the
+// longest time. Thread-safe.
+class ResponseStore {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit ResponseStore(const ResponseLimits& limits) : limits_(limits) {}
+
+  bool keeps() const { return limits_.keep.count() > 0 && limits_.max_bytes > 0; }
+
+  // Keeps the messages of `conversation`, and replaces an older one with the same id. Keeps nothing
+  // that is too large.
+  void Put(const Caller& caller, const std::string& id, const v1::ChatRequest& conversation,
+           Clock::time_point now = Clock::now());
+
+  // The conversation up to and including the response. INVALID_ARGUMENT with its own code: the
+  // tenant has none with this id.
+  absl::StatusOr<v1::ChatRequest> Find(const Caller& caller, const std::string& id,
+                                       Clock::time_point now = Clock::now());
+
+ private:
+  struct Response {
+    std::string id;
+    std::string conversation;  // serialized
+    Clock::time_point used_at;
+    size_t n_bytes() const { return conversation.size() + id.size() + kOwnBytes; }
+  };
+  struct Tenant {
+    uint32_t weight = 1;
+    size_t n_bytes = 0;
+    std::list<Response> by_use;  // the one used last is in front
+    std::map<std::string, std::list<Response>::iterator, std::less<>> by_id;
+  };
+  // Memory of a response beside its text, about.
+  static constexpr size_t kOwnBytes = 400;
+
+  void Remove(Tenant& tenant, std::list<Response>::iterator response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveOld(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const ResponseLimits limits_;
+  Mutex mutex_;
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);  // only those with responses
+  size_t n_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,76 @@
+#include "router/frontend/http/responses/response_tools.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <string>
+
+#include "router/frontend/http/function_tools.h"
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace json = boost::json;
+
+void SetMode(JsonFields& fields, const char* name, const std::string& mode,
+             v1::ToolChoice& choice) {
+  if (mode == "none") {
+    choice.set_mode(v1::ToolChoice::NONE);
+  } else if (mode == "required") {
+    choice.set_mode(v1::ToolChoice::REQUIRED);
+  } else if (mode != "auto") {
+    fields.Refuse(name, R"(must be "auto", "none", "required" or a function)");
+  }
+}
+
+v1::ToolChoice ReadResponseToolChoice(JsonFields& fields) {
+  v1::ToolChoice choice;
+  const json::value* given = fields.Any("tool_choice");
+  if (given == nullptr) return choice;
+  if (given->is_string()) {
+    SetMode(fields, "tool_choice", std::string(given->get_string()), choice);
+    return choice;
+  }
+  const json::object* object = fields.Object("tool_choice");
+  if (object == nullptr) return choice;
+  JsonFields inner(*object, "tool_choice.");
+  const std::string type = inner.String("type").value_or("");
+  if (type == "allowed_tools") {
+    SetMode(inner, "mode", inner.String("mode").value_or("auto"), choice);
+  } else {
+    // A tool of another type that has no name is known by its type.
+    choice.set_mode(v1::ToolChoice::NAMED);
+    choice.set_name(inner.String("name").value_or(type == "function" ? "" : type));
+    if (choice.name().empty()) inner.Refuse("name", "is missing");
+  }
+  fields.Adopt(inner.status());
+  return choice;
+}
+
+}  // namespace
+
+void ReadResponseTools(JsonFields& fields, ApiRequest& request) {
+  FunctionTools tools;
+  const json::array* given = fields.Array("tools");
+  for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
+    const json::object* tool = (*given)[i].if_object();
+    if (tool == nullptr) return fields.Refuse(fmt::format("tools[{}]", i), "must be an object");
+    JsonFields inner(*tool, fmt::format("tools[{}].", i));
+    const std::string type = inner.String("type").value_or("");
+    const std::string name = inner.String("name").value_or("");
+    if (type.empty()) inner.Refuse("type", "is missing");
+    if (type == "function" && name.empty()) inner.Refuse("name", "is missing");
+    fields.Adopt(inner.status());
+    if (type == "function") {
+      tools.Add(i, *tool, "parameters");
+    } else {
+      tools.Drop(type, name);
+    }
+  }
+  if (const auto parallel = fields.Bool("parallel_tool_calls")) {
+    request.chat.set_parallel_tool_calls(*parallel);
+  }
+  tools.Finish(fields, ReadResponseToolChoice(fields), request);
+}
+
+}  // namespace stagecoach::router::http
