@@ -52,6 +52,9 @@ class Client {
   virtual absl::StatusOr<v1::Model> GetModel() const = 0;
 };
 
+// Longest wait until a server has heard that its stream is not wanted any more.
+inline constexpr std::chrono::seconds kDropTimeout(2);
+
 // For the help of commands that use a Client.
 inline constexpr char kReconnectHelp[] =
     "If the connection breaks, the answer goes on over another one, tried for 30 s.";

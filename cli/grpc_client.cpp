@@ -25,7 +25,6 @@ namespace stagecoach::cli {
 namespace {
 
 constexpr std::chrono::seconds kConnectTimeout(10);
-constexpr std::chrono::seconds kDropTimeout(2);
 
 // gRPC's built-in path of the system's CA bundle does not exist on every distribution.
 constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",

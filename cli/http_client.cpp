@@ -36,7 +36,6 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::chrono::seconds kHttpConnectTimeout(10);
-constexpr std::chrono::seconds kDropTimeout(2);
 constexpr size_t kMostErrorBytes = 64 << 10;
 
 absl::Status ConnectTo(asio::io_context& loop, const std::string& host, const std::string& port,

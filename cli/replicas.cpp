@@ -18,14 +18,14 @@
 namespace stagecoach::cli {
 namespace {
 
-struct Flags {
+struct ReplicaFlags {
   std::string control;
   uint32_t replica = 0;
   bool move = false;
   std::vector<std::string> workers;
 };
 
-std::unique_ptr<v1::Replicas::Stub> Connect(const Flags& flags) {
+std::unique_ptr<v1::Replicas::Stub> Connect(const ReplicaFlags& flags) {
   return v1::Replicas::NewStub(MakeChannel(
       "unix:" + std::filesystem::absolute(flags.control).string(), kMaxClientMessageBytes));
 }
@@ -39,7 +39,7 @@ int Report(const grpc::Status& status, const std::string& text) {
   return kExitOk;
 }
 
-int List(const Flags& flags) {
+int List(const ReplicaFlags& flags) {
   grpc::ClientContext context;
   v1::ListReplicasResponse response;
   const grpc::Status status = Connect(flags)->List(&context, {}, &response);
@@ -53,7 +53,7 @@ int List(const Flags& flags) {
   return Report(status, text);
 }
 
-int Drain(const Flags& flags) {
+int Drain(const ReplicaFlags& flags) {
   grpc::ClientContext context;
   v1::DrainReplicaRequest request;
   request.set_replica(flags.replica);
@@ -63,7 +63,7 @@ int Drain(const Flags& flags) {
                 fmt::format("replica {} is drained\n", flags.replica));
 }
 
-int Add(const Flags& flags) {
+int Add(const ReplicaFlags& flags) {
   grpc::ClientContext context;
   v1::AddReplicaRequest request;
   for (const std::string& address : flags.workers) request.add_addresses(address);
@@ -75,11 +75,11 @@ int Add(const Flags& flags) {
 }  // namespace
 
 void AddReplicas(CLI::App& app, Command& command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ReplicaFlags>();
   CLI::App* replicas = app.add_subcommand(
       "replicas", "Lists, drains or adds replicas of a running server. The others serve meanwhile");
   replicas->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help, int (*run)(const Flags&)) {
+  const auto add = [&](const char* name, const char* help, int (*run)(const ReplicaFlags&)) {
     CLI::App* const one = replicas->add_subcommand(name, help);
     one->add_option("--control", flags->control, "Socket that the server was given as --control")
         ->type_name("PATH")

@@ -16,7 +16,7 @@
 namespace stagecoach::router {
 namespace {
 
-constexpr std::string_view kFormat = "1";
+constexpr std::string_view kRedisFormat = "1";
 constexpr std::chrono::milliseconds kLookAtLeaseEvery(50);
 constexpr size_t kAtOnce = 256;      // streams or rows that are read in one exchange
 constexpr size_t kEntryBytes = 100;  // about what Redis needs for an entry besides its bytes
@@ -172,7 +172,7 @@ absl::Status RedisJournal::Clear() {
 }
 
 absl::Status RedisJournal::SetRouter(const v1::RouterRecord& router) {
-  return Write({"HSET", Key("router"), "format", std::string(kFormat), "record",
+  return Write({"HSET", Key("router"), "format", std::string(kRedisFormat), "record",
                 router.SerializeAsString(), "restores", "0"});
 }
 
@@ -224,7 +224,7 @@ absl::StatusOr<JournalContent> RedisJournal::Read() {
       const RedisReply router,
       redis_->Run({"HMGET", Key("router"), "format", "record", "restores"}, Deadline()));
   if (router.size() == 3 && !router.at(0).is_nil()) {
-    if (router.at(0).text() != kFormat) {
+    if (router.at(0).text() != kRedisFormat) {
       return absl::DataLossError("another version of the router wrote the journal");
     }
     std::string_view restores = router.at(2).text();

@@ -14,7 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxNameBytes = 128;  // as in Anthropic's API; OpenAI's allows 64
+constexpr size_t kMaxToolNameBytes = 128;  // as in Anthropic's API; OpenAI's allows 64
 
 absl::Status BadAt(std::string_view place, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("{}: {}", place, what));
@@ -24,7 +24,7 @@ bool IsName(std::string_view name) {
   const auto allowed = [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
   };
-  return !name.empty() && name.size() <= kMaxNameBytes &&
+  return !name.empty() && name.size() <= kMaxToolNameBytes &&
          std::all_of(name.begin(), name.end(), allowed);
 }
 
