@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <boost/json.hpp>
 #include <csignal>
 #include <cstdio>
@@ -88,6 +89,15 @@ class TextPrinter {
   Canceller& canceller_;
 };
 
+// An empty answer looks like a fault otherwise.
+void ExplainEmpty(const Completion& completion, const GenerateFlags& options) {
+  const bool is_empty = std::all_of(completion.choices().begin(), completion.choices().end(),
+                                    [](const auto& choice) { return choice.text.empty(); });
+  if (!is_empty) return;
+  fmt::print(stderr, "the model ended its answer at once, without text{}\n",
+             options.chat.empty() ? "; to ask a chat model something, use --chat" : "");
+}
+
 absl::Status Run(const GenerateFlags& options, const Connection& connection, Interrupt& interrupt,
                  Canceller& canceller) {
   // A stream that can be resumed would go on without this process.
@@ -104,6 +114,7 @@ absl::Status Run(const GenerateFlags& options, const Connection& connection, Int
                            : client->Stream(MakeChatRequest(options), on_piece, &canceller);
   if (!options.json) {
     printer.End(completion);
+    if (status.ok()) ExplainEmpty(completion, options);
   } else if (status.ok()) {
     fmt::print("{}\n", JsonText(ToJson(completion, options.sampling)));
   }

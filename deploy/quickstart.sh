@@ -24,6 +24,11 @@ esac
 mkdir -p "$LOGS"
 
 # step NAME COMMAND...: shows the command's output on a terminal; elsewhere only if it fails.
+# The first errors are the cause; the end of a log often only repeats that there were some.
+show_failure() {
+  grep -m 5 -E '(^| )(fatal )?error:|^E: ' "$1" || tail -n 30 "$1"
+}
+
 step() {
   local name=$1
   shift
@@ -31,7 +36,7 @@ step() {
   if [ -t 1 ]; then
     "$@"
   else
-    "$@" >"$LOGS/step.log" 2>&1 || { tail -n 30 "$LOGS/step.log" >&2; die "$name failed: see $PWD/$LOGS/step.log"; }
+    "$@" >"$LOGS/step.log" 2>&1 || { show_failure "$LOGS/step.log" >&2; die "$name failed: see $PWD/$LOGS/step.log"; }
   fi
 }
 

@@ -30,6 +30,13 @@ def test_generate_text(cluster):
     assert result.stderr == ""
 
 
+def test_an_empty_answer_says_why(cluster):
+    result = run("generate", "--server", cluster.grpc, "--prompt", "Which towns does the coach stop in?", "--temperature", 0)
+    assert result.stdout == "\n"
+    assert "the model ended its answer at once" in result.stderr
+    assert "--chat" in result.stderr
+
+
 def test_generate_json(cluster):
     answer = generate_json(cluster, "--prompt", "The train", "--max-tokens", 6, "--ignore-eos", "--logprobs", 2,
                            "--prompt-logprobs", "--echo")
