@@ -82,7 +82,10 @@ class Reading {
         continue;
       }
       if (!IsWorthATry(end)) return Final(end.status);
-      if (!lost_at_) SayLost();
+      if (!lost_at_) {
+        why_lost_ = std::string(end.status.message());
+        SayLost();
+      }
       if (Clock::now() - *lost_at_ >= policy_.limit) return Final(end.status);
       const auto pause = kPauses[std::min(n_tries_++, kPauses.size() - 1)];
       if (canceller_.WaitFor(pause)) return Cancelled();
@@ -116,7 +119,10 @@ class Reading {
 
   bool IsWorthATry(const CallEnd& end) const {
     if (parts_.is_lost()) return false;
-    if (lost_at_ && absl::IsResourceExhausted(end.status)) return true;
+    // A server that shuts down cancels its calls.
+    if (lost_at_ && (absl::IsResourceExhausted(end.status) || absl::IsCancelled(end.status))) {
+      return true;
+    }
     if (!absl::IsUnavailable(end.status)) return false;
     return lost_at_ || parts_.has_any() || end.cut == Cut::kBroken ||
            (end.cut == Cut::kUnreached && policy_.knows_server);
@@ -131,8 +137,10 @@ class Reading {
 
   absl::Status Final(const absl::Status& status) const {
     if (!lost_at_) return status;
-    return {status.code(), fmt::format("the connection was lost, and the answer cannot go on: {}",
-                                       std::string(status.message()))};
+    std::string message =
+        fmt::format("the connection was lost ({}), and the answer cannot go on", why_lost_);
+    if (status.message() != why_lost_) message += ": " + std::string(status.message());
+    return {status.code(), message};
   }
 
   absl::Status Cancelled() {
@@ -148,6 +156,7 @@ class Reading {
   bool sent_ = false;  // the server may have the stream
   Parts parts_;
   std::optional<Clock::time_point> lost_at_;  // until the stream goes on
+  std::string why_lost_;                      // the first error of the last loss
   size_t n_tries_ = 0;
 };
 

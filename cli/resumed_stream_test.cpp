@@ -127,7 +127,7 @@ TEST_CASE("final errors end a stream at once") {
         Read({{{{"a", 1}}, Broken()}, {{}, {.status = absl::NotFoundError("no stream")}}});
     CHECK(absl::IsNotFound(heard.status));
     CHECK(heard.status.message() ==
-          "the connection was lost, and the answer cannot go on: no stream");
+          "the connection was lost (gone), and the answer cannot go on: no stream");
     CHECK(heard.calls == "begin 1 ");
   }
   SECTION("nobody has ever answered at the address") {
@@ -151,7 +151,8 @@ TEST_CASE("after the limit, the last error is reported") {
   const Heard heard =
       Read({{{{"a", 1}}, Broken()}, {{}, Unreached()}}, {.limit = std::chrono::milliseconds(1)});
   CHECK(absl::IsUnavailable(heard.status));
-  CHECK(heard.status.message() == "the connection was lost, and the answer cannot go on: refused");
+  CHECK(heard.status.message() ==
+        "the connection was lost (gone), and the answer cannot go on: refused");
 }
 
 TEST_CASE("a cancelled stream also ends on the server, and a wait for the server ends") {
