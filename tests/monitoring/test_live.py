@@ -95,8 +95,9 @@ def test_every_alert_s_metrics_exist(prometheus, cluster):
     with Load(cluster):
         for group in yaml.safe_load(RULES.read_text())["groups"]:
             for rule in group["rules"]:
-                if rule["alert"] == "StagecoachDown":
-                    continue  # tested below: it fires if the data is missing
+                # Tested below: the first one fires if the data is missing, the other needs a journal.
+                if rule["alert"] in ("StagecoachDown", "StagecoachJournalFailing"):
+                    continue
                 for side in sides(quick(rule["expr"])):
                     prometheus.wait_for(f"data for {rule['alert']}: {side}", lambda side=side: prometheus.query(side))
 
