@@ -97,6 +97,7 @@ void Cluster::StartNewReplica() {
 }
 
 void Cluster::FailNewReplica(const absl::Status& why) {
+  if (!new_replica_ || !new_replica_->first) return;
   const size_t first = *new_replica_->first;
   for (size_t i = first; i < first + options_.n_stages; ++i) Release(i);
   AnswerRouter("failed " + std::string(why.message()));
@@ -108,14 +109,14 @@ void Cluster::OnNewWorker(const Event& event) {
     ChildExit exit;
     {
       const MutexLock lock(mutex_);
-      exit = *child.exit;
+      exit = child.exit.value_or(ChildExit{});
     }
     if (!child.is_released) return FailNewReplica(absl::UnavailableError(child.log->Cause(exit)));
     child.log->Say(fmt::format("its replica has left; the process {}", exit.Describe()));
     return StartNewReplica();
   }
   if (event.kind != Event::kLine || !event.line.starts_with("listening ")) return;
-  if (!new_replica_ || children_[event.child].is_released) return;
+  if (!new_replica_ || !new_replica_->first || children_[event.child].is_released) return;
   const absl::StatusOr<std::string> address = Field(event.line, "grpc");
   if (!address.ok()) return FailNewReplica(address.status());
   addresses_[event.child] = *address;
