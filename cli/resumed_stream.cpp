@@ -30,8 +30,9 @@ class Parts {
     has_any_ = true;
     held_.insert(held_.end(), pieces.begin(), pieces.end());
     if (!has_positions_) return PassOn();
-    if (position.value_or(0) <= position_) return;
-    position_ = *position;
+    const uint64_t end = position.value_or(0);
+    if (end <= position_) return;
+    position_ = end;
     PassOn();
   }
   void PassOn() {
@@ -82,11 +83,8 @@ class Reading {
         continue;
       }
       if (!IsWorthATry(end)) return Final(end.status);
-      if (!lost_at_) {
-        why_lost_ = std::string(end.status.message());
-        SayLost();
-      }
-      if (Clock::now() - *lost_at_ >= policy_.limit) return Final(end.status);
+      const Clock::time_point lost_at = lost_at_ ? *lost_at_ : Lose(end.status);
+      if (Clock::now() - lost_at >= policy_.limit) return Final(end.status);
       const auto pause = kPauses[std::min(n_tries_++, kPauses.size() - 1)];
       if (canceller_.WaitFor(pause)) return Cancelled();
     }
@@ -128,11 +126,15 @@ class Reading {
            (end.cut == Cut::kUnreached && policy_.knows_server);
   }
 
-  void SayLost() {
-    lost_at_ = Clock::now();
+  // Returns the time.
+  Clock::time_point Lose(const absl::Status& why) {
+    why_lost_ = std::string(why.message());
+    const Clock::time_point now = Clock::now();
+    lost_at_ = now;
     // The answer's text may stand in the same line of the terminal.
     const bool in_text = parts_.has_any() && isatty(STDOUT_FILENO) == 1;
     fmt::print(stderr, "{}connection lost, reconnecting\n", in_text ? "\n" : "");
+    return now;
   }
 
   absl::Status Final(const absl::Status& status) const {
