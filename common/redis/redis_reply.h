@@ -22,11 +22,12 @@ class RedisReply {
   // RESOURCE_EXHAUSTED (its memory is full), or UNAVAILABLE for everything else.
   absl::Status status() const;
   bool is_nil() const;
-  // Of a string or a status; empty for other kinds. Valid while a copy of this object lives.
+  // The bytes of a string or a status; empty for other kinds. Valid while a copy of this object
+  // lives.
   std::string_view text() const;
-  // Of an integer; 0 for other kinds.
+  // The value of an integer; 0 for other kinds.
   int64_t number() const;
-  // Of an array; 0 for other kinds.
+  // The length of an array; 0 for other kinds.
   size_t size() const;
   RedisReply at(size_t index) const;  // index < size()
 

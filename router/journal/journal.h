@@ -40,7 +40,7 @@ struct JournalOptions {
   std::chrono::seconds keep{60};
   // Time from a failure to the next attempt to write.
   std::chrono::milliseconds retry_after{5'000};
-  // Of a journal in Redis: see RedisJournalOptions.
+  // A journal in Redis takes this: see RedisJournalOptions.
   std::chrono::milliseconds lease{10'000};
   std::chrono::milliseconds deadline{1'000};
 };

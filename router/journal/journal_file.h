@@ -31,7 +31,7 @@ class JournalFile final : public JournalStore {
   absl::Status AddEvents(uint64_t row, uint64_t unix_s, std::string_view events) override;
   absl::Status RemoveStream(uint64_t number) override;
   absl::Status RemoveRowsBefore(uint64_t row) override;
-  // Of the file.
+  // Pages of the file that are in use, in bytes.
   absl::StatusOr<uint64_t> UsedBytes() override;
 
  private:

@@ -34,7 +34,7 @@ struct RedisJournalOptions {
   // How long a lease lasts that is not renewed. A router whose predecessor's end it cannot know
   // waits for that long.
   std::chrono::milliseconds lease{10'000};
-  // Of a transaction; streams wait for it.
+  // Longest time of a transaction; streams wait for it.
   std::chrono::milliseconds deadline{1'000};
   // What is in the journal stays for so long after the lease was renewed.
   std::chrono::milliseconds keep{70'000};
@@ -106,7 +106,7 @@ class RedisJournalPlace final : public JournalPlace {
   std::string name() const override;
   absl::StatusOr<std::unique_ptr<JournalStore>> Open() override;
   absl::StatusOr<std::unique_ptr<JournalStore>> OpenNew() override;
-  // Of a journal that is null, nothing is removed: OpenNew does that.
+  // Removes nothing if the journal is null: OpenNew does that.
   void Discard(std::unique_ptr<JournalStore> store) override;
 
  private:

@@ -4,22 +4,15 @@ import json
 import anthropic
 import jsonschema
 import pytest
-import structured
 from harness import DEMO_MODEL, Cluster
+from weather_tool import BIAS, CHAT_TOOLS, PARAMETERS, chat
 from wire import ask
-from workload import GOLDEN
 
 QUESTION = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]
 DEMO = {"model": "demo-model", "messages": QUESTION, "max_tokens": 64}
 # The package no longer has the sampling parameters, but the API has.
 GREEDY = {**DEMO, "extra_body": {"temperature": 0}}
-PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Åre", "Rome"]}, "days": {"type": "integer", "minimum": 1,
-                                                                                        "maximum": 9}},
-              "required": ["city"], "additionalProperties": False}
 TOOLS = [{"name": "weather", "description": "How it will be", "input_schema": PARAMETERS}]
-CHAT_TOOLS = [{"type": "function",
-               "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}}]
-BIAS = {str(token): bias for token, bias in structured.closing_bias(GOLDEN / "qwen2").items()}
 CALL = {"model": "qwen2", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "tool_choice": {"type": "any"},
         "max_tokens": 200, "extra_body": {"logit_bias": BIAS, "temperature": 2}}
 
@@ -39,12 +32,6 @@ def client(cluster):
 def tool_client(tool_cluster):
     with connect(tool_cluster) as client:
         yield client
-
-
-def chat(cluster, **body):
-    response = ask(cluster.http, "POST", "/v1/chat/completions", body)
-    assert response.status == 200, response.body
-    return response.json
 
 
 def n_prompt(usage):

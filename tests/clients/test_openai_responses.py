@@ -6,20 +6,12 @@ import jsonschema
 import openai
 import pydantic
 import pytest
-import structured
 from harness import DEMO_MODEL, Cluster
-from wire import ask
-from workload import GOLDEN
+from weather_tool import BIAS, CHAT_TOOLS, PARAMETERS, chat
 
 QUESTION = "When does the first coach leave Greywell on Sunday?"
 GREEDY = {"model": "demo-model", "temperature": 0}
-PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Åre", "Rome"]}, "days": {"type": "integer", "minimum": 1,
-                                                                                        "maximum": 9}},
-              "required": ["city"], "additionalProperties": False}
 TOOLS = [{"type": "function", "name": "weather", "description": "How it will be", "parameters": PARAMETERS}]
-CHAT_TOOLS = [{"type": "function",
-               "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}}]
-BIAS = {str(token): bias for token, bias in structured.closing_bias(GOLDEN / "qwen2").items()}
 CALL = {"model": "qwen2", "input": "Hi", "tools": TOOLS, "tool_choice": "required", "max_output_tokens": 200,
         "temperature": 2, "extra_body": {"logit_bias": BIAS, "seed": 5}}
 
@@ -39,12 +31,6 @@ def client(cluster):
 def tool_client(tool_cluster):
     with connect(tool_cluster) as client:
         yield client
-
-
-def chat(cluster, **body):
-    response = ask(cluster.http, "POST", "/v1/chat/completions", body)
-    assert response.status == 200, response.body
-    return response.json
 
 
 def test_the_same_answer_as_a_chat_completion(client, cluster):

@@ -50,4 +50,21 @@ void FunctionTools::Finish(JsonFields& fields, const v1::ToolChoice& choice,
   request.tool_places = places_;
 }
 
+bool ForEachTool(
+    JsonFields& fields,
+    absl::FunctionRef<void(JsonFields& tool_fields, size_t place, const json::object& tool)> read) {
+  const json::array* given = fields.Array("tools");
+  for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
+    const json::object* tool = (*given)[i].if_object();
+    if (tool == nullptr) {
+      fields.Refuse(fmt::format("tools[{}]", i), "must be an object");
+      return false;
+    }
+    JsonFields inner(*tool, fmt::format("tools[{}].", i));
+    read(inner, i, *tool);
+    fields.Adopt(inner.status());
+  }
+  return true;
+}
+
 }  // namespace stagecoach::router::http

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/json_fields.h"
 
@@ -33,5 +34,12 @@ class FunctionTools {
   std::vector<size_t> places_;
   std::set<std::string, std::less<>> dropped_;  // names, and the types of tools without a name
 };
+
+// Calls `read` for each tool of the field "tools" with the tool's fields, its place in the list and
+// the tool. Returns false at one that is no object, and leaves the reason in fields.status().
+bool ForEachTool(
+    JsonFields& fields,
+    absl::FunctionRef<void(JsonFields& tool_fields, size_t place, const boost::json::object& tool)>
+        read);
 
 }  // namespace stagecoach::router::http

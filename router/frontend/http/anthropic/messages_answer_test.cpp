@@ -8,6 +8,7 @@
 #include "catch2/catch_test_macros.hpp"
 #include "router/frontend/http/anthropic/messages_request.h"
 #include "router/frontend/http/testing/named_events.h"
+#include "router/frontend/http/testing/pieces.h"
 #include "router/text/output_channels.h"
 #include "router/text/testing/test_model.h"
 
@@ -21,18 +22,6 @@ ApiRequest MessagesRequest(const std::string& fields = "") {
       ParseMessagesRequest(R"({"messages": [{"role": "user", "content": "x"}])" + fields + "}");
   REQUIRE(request.ok());
   return *std::move(request);
-}
-
-v1::GenerateResponse Piece(const std::string& text, int n_tokens = 1) {
-  v1::GenerateResponse message;
-  message.set_text(text);
-  for (int i = 0; i < n_tokens; ++i) message.add_token_ids(5);
-  return message;
-}
-
-v1::GenerateResponse WithPrompt(v1::GenerateResponse message) {
-  for (int i = 0; i < 7; ++i) message.mutable_prompt()->add_token_ids(i);
-  return message;
 }
 
 v1::GenerateResponse AtEnd(v1::GenerateResponse message, v1::FinishReason reason,

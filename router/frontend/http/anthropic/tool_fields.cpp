@@ -1,7 +1,5 @@
 #include "router/frontend/http/anthropic/tool_fields.h"
 
-#include <fmt/format.h>
-
 #include <boost/json.hpp>
 #include <string>
 
@@ -52,13 +50,10 @@ v1::ToolChoice ReadAnthropicChoice(JsonFields& fields, v1::ChatRequest& chat) {
 
 void ReadAnthropicTools(JsonFields& fields, ApiRequest& request) {
   FunctionTools tools;
-  const json::array* given = fields.Array("tools");
-  for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
-    const json::object* tool = (*given)[i].if_object();
-    if (tool == nullptr) return fields.Refuse(fmt::format("tools[{}]", i), "must be an object");
-    JsonFields inner(*tool, fmt::format("tools[{}].", i));
-    ReadAnthropicTool(inner, i, *tool, tools);
-    fields.Adopt(inner.status());
+  if (!ForEachTool(fields, [&tools](JsonFields& inner, size_t place, const json::object& tool) {
+        ReadAnthropicTool(inner, place, tool, tools);
+      })) {
+    return;
   }
   tools.Finish(fields, ReadAnthropicChoice(fields, request.chat), request);
 }

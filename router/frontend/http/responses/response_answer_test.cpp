@@ -10,6 +10,7 @@
 #include "router/frontend/http/responses/response_turn.h"
 #include "router/frontend/http/responses/responses_request.h"
 #include "router/frontend/http/testing/named_events.h"
+#include "router/frontend/http/testing/pieces.h"
 #include "router/text/output_channels.h"
 #include "router/text/testing/test_model.h"
 
@@ -22,18 +23,6 @@ ApiRequest ResponsesRequest(const std::string& fields = "") {
   auto request = ParseResponsesRequest(R"({"input": "x")" + fields + "}");
   REQUIRE(request.ok());
   return *std::move(request);
-}
-
-v1::GenerateResponse Said(const std::string& text, int n_tokens = 1) {
-  v1::GenerateResponse message;
-  message.set_text(text);
-  for (int i = 0; i < n_tokens; ++i) message.add_token_ids(5);
-  return message;
-}
-
-v1::GenerateResponse Begun(v1::GenerateResponse message) {
-  for (int i = 0; i < 7; ++i) message.mutable_prompt()->add_token_ids(i);
-  return message;
 }
 
 v1::GenerateResponse Ended(v1::GenerateResponse message, v1::FinishReason reason) {
@@ -81,8 +70,8 @@ TEST_CASE("a response with text") {
   const ServedModel model = TestModel();
   const ApiRequest request = ResponsesRequest(R"(, "metadata": {"a": "b"})");
   ResponseAnswer answer(request, model, "id", 1700000000);
-  answer.Collect(0, Begun(Said("Hä\"")));
-  answer.Collect(0, Ended(Said("llo", 2), v1::FINISH_REASON_STOP));
+  answer.Collect(0, WithPrompt(Piece("Hä\"")));
+  answer.Collect(0, Ended(Piece("llo", 2), v1::FINISH_REASON_STOP));
   const json::value whole = json::parse(answer.Whole());
   CHECK(whole.at("id") == "resp_id");
   CHECK(whole.at("object") == "response");
@@ -111,9 +100,9 @@ TEST_CASE("reasoning, messages and calls are items, wherever the text is cut") {
     if (cut < kText.size() && (kText[cut] & 0xC0) == 0x80) continue;  // pieces are whole characters
     CAPTURE(cut);
     OutputChannels channels(&format, "key");
-    v1::GenerateResponse first = Begun(Said(""));
+    v1::GenerateResponse first = WithPrompt(Piece(""));
     channels.Push(kText.substr(0, cut), &first);
-    v1::GenerateResponse last = Ended(Said(""), v1::FINISH_REASON_TOOL_CALLS);
+    v1::GenerateResponse last = Ended(Piece(""), v1::FINISH_REASON_TOOL_CALLS);
     channels.Push(kText.substr(cut), &last);
     channels.End(&last);
     ResponseAnswer events(request, model, "id", 1);
@@ -141,8 +130,8 @@ TEST_CASE("a response that is cut off is incomplete, and one that fails has fail
   const ServedModel model = TestModel();
   const ApiRequest request = ResponsesRequest(R"(, "stream": true)");
   ResponseAnswer cut(request, model, "id", 1);
-  std::string text = cut.Chunks(0, Begun(Said("Hi")));
-  text += cut.Chunks(0, Ended(Said("!"), v1::FINISH_REASON_LENGTH));
+  std::string text = cut.Chunks(0, WithPrompt(Piece("Hi")));
+  text += cut.Chunks(0, Ended(Piece("!"), v1::FINISH_REASON_LENGTH));
   text += cut.LastChunks();
   const json::object response = CheckEvents(text);
   CHECK(response.at("status") == "incomplete");
@@ -151,7 +140,7 @@ TEST_CASE("a response that is cut off is incomplete, and one that fails has fail
   CHECK(NamedEvents(text).back().at("type") == "response.incomplete");
 
   ResponseAnswer failed(request, model, "id", 1);
-  failed.Chunks(0, Begun(Said("Hi")));
+  failed.Chunks(0, WithPrompt(Piece("Hi")));
   const auto events = NamedEvents(failed.FailureChunks(absl::UnavailableError("stage: lost")));
   REQUIRE(events.size() == 1);
   CHECK(events[0].at("type") == "response.failed");
@@ -167,7 +156,7 @@ TEST_CASE("a finished response is kept with what it said") {
   request.responses.turn = std::make_shared<ResponseTurn>(&store, Caller{}, "resp_id", request.chat,
                                                           MemoryBudget::Lease(&budget));
   ResponseAnswer answer(request, model, "id", 1);
-  v1::GenerateResponse message = Ended(Begun(Said("Hi")), v1::FINISH_REASON_TOOL_CALLS);
+  v1::GenerateResponse message = Ended(WithPrompt(Piece("Hi")), v1::FINISH_REASON_TOOL_CALLS);
   message.set_reasoning("Hm");
   v1::ToolCallDelta& call = *message.add_tool_calls();
   call.set_id("1");

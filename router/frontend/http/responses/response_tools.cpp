@@ -1,7 +1,5 @@
 #include "router/frontend/http/responses/response_tools.h"
 
-#include <fmt/format.h>
-
 #include <boost/json.hpp>
 #include <string>
 
@@ -47,25 +45,27 @@ v1::ToolChoice ReadResponseToolChoice(JsonFields& fields) {
   return choice;
 }
 
+void ReadResponseTool(JsonFields& fields, size_t place, const json::object& tool,
+                      FunctionTools& tools) {
+  const std::string type = fields.String("type").value_or("");
+  const std::string name = fields.String("name").value_or("");
+  if (type.empty()) fields.Refuse("type", "is missing");
+  if (type == "function" && name.empty()) fields.Refuse("name", "is missing");
+  if (type == "function") {
+    tools.Add(place, tool, "parameters");
+  } else {
+    tools.Drop(type, name);
+  }
+}
+
 }  // namespace
 
 void ReadResponseTools(JsonFields& fields, ApiRequest& request) {
   FunctionTools tools;
-  const json::array* given = fields.Array("tools");
-  for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
-    const json::object* tool = (*given)[i].if_object();
-    if (tool == nullptr) return fields.Refuse(fmt::format("tools[{}]", i), "must be an object");
-    JsonFields inner(*tool, fmt::format("tools[{}].", i));
-    const std::string type = inner.String("type").value_or("");
-    const std::string name = inner.String("name").value_or("");
-    if (type.empty()) inner.Refuse("type", "is missing");
-    if (type == "function" && name.empty()) inner.Refuse("name", "is missing");
-    fields.Adopt(inner.status());
-    if (type == "function") {
-      tools.Add(i, *tool, "parameters");
-    } else {
-      tools.Drop(type, name);
-    }
+  if (!ForEachTool(fields, [&tools](JsonFields& inner, size_t place, const json::object& tool) {
+        ReadResponseTool(inner, place, tool, tools);
+      })) {
+    return;
   }
   if (const auto parallel = fields.Bool("parallel_tool_calls")) {
     request.chat.set_parallel_tool_calls(*parallel);
