@@ -29,11 +29,19 @@ function(stagecoach_link_catch2 name)
   endif()
 endfunction()
 
+# A test runs for less time than its compiler, so its own sources are hardly optimised. The libraries keep their flags.
+if(STAGECOACH_SANITIZE)
+  set(STAGECOACH_TEST_OPTIONS -O0)
+else()
+  set(STAGECOACH_TEST_OPTIONS "$<$<CONFIG:Release>:-O1>")
+endif()
+
 # stagecoach_test(NAME SOURCES... DEPS... [LABELS...]): a Catch2 program; each of its cases is a ctest test.
 function(stagecoach_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:${STAGECOACH_TEST_OPTIONS}>")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   stagecoach_link_catch2(${name})
   if(NOT Catch2_FOUND)
