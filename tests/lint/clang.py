@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs clang's checks on our units, with the compile commands of build/cpu.
+"""Runs clang's checks on our units, with the compile commands of build/lint.
 
 usage: clang.py thread-safety [UNIT...]
        clang.py tidy [UNIT...]
@@ -24,7 +24,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "cpu"
+BUILD = ROOT / "build" / "lint"
 LOCKS = re.compile(r"\b(MutexLock|Mutex|CondVar)\b")
 HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
@@ -37,7 +37,8 @@ def git(*args):
 
 
 def configure():
-    subprocess.run(["cmake", "--preset", "cpu"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    # A folder of its own, because build/cpu may compile its sources in groups.
+    subprocess.run(["cmake", "--preset", "cpu", "-B", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", BUILD, "--target", "stagecoach_generated"], check=True,
                    stdout=subprocess.DEVNULL)
 
