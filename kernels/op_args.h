@@ -134,6 +134,23 @@ struct KvLayer {
   DType dtype;
 };
 
+// Bytes of one KV block of one layer: its keys and its values.
+constexpr size_t KvBlockBytes(DType dtype, int32_t n_kv_heads, int32_t head_dim) {
+  return 2 * static_cast<size_t>(n_kv_heads) * static_cast<size_t>(kBlockTokens) *
+         static_cast<size_t>(head_dim) * DTypeBytes(dtype);
+}
+
+// Full KV blocks of one layer, and host memory with their contents, in an order that is the same
+// for all devices.
+struct KvCopyArgs {
+  KvLayer kv;
+  int32_t n_kv_heads, head_dim;      // head_dim is even
+  std::span<const uint32_t> blocks;  // ids, in host memory, which the caller may reuse on return
+  // [blocks.size(), 2, n_kv_heads, kBlockTokens, head_dim] in kv.dtype: per block the keys, then
+  // the values. Host memory from Ops::AllocateHost, at a multiple of 16 bytes.
+  void* host;
+};
+
 // Applies the optional per-head norm to q and k, then rotates both, then writes the k and v rows
 // into the cache. Source: rotary position embedding (RoFormer, Su et al., 2021) in the
 // "rotate_half" form, which pairs value i with value i + rotary_dim / 2.

@@ -186,6 +186,13 @@ class Ops {
   virtual void DownloadLater(const void* device, void* host, size_t bytes) {
     Download(device, host, bytes);
   }
+  // Copies full KV blocks to host memory, in order with the other calls and never within Record.
+  // args.host is complete after Wait for a later Mark.
+  virtual void ExportKv(const KvCopyArgs& args) = 0;
+  // Overwrites the blocks, whose ids are distinct, with what ExportKv of any device has written:
+  // all tokens of these blocks, and nothing of others. The same rules apply. args.host must stay
+  // unchanged until Wait for a later Mark.
+  virtual void ImportKv(const KvCopyArgs& args) = 0;
 
   // An error means that this process has lost the device, and every further call on it fails. A new
   // process may be able to use the device. Any thread may call this.

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_target.h"
 #include "kernels/cpu/embed.h"
 #include "kernels/cpu/experts.h"
+#include "kernels/cpu/kv_copy.h"
 #include "kernels/cpu/matrix_parts.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
@@ -72,6 +73,12 @@ class CpuOps final : public Ops {
   }
   void Download(const void* device, void* host, size_t bytes) override {
     std::memcpy(host, device, bytes);
+  }
+  void ExportKv(const KvCopyArgs& args) override {
+    if (status_.ok()) CpuExportKv(args, pool_);
+  }
+  void ImportKv(const KvCopyArgs& args) override {
+    if (status_.ok()) CpuImportKv(args, pool_);
   }
 
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {

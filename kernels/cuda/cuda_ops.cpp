@@ -16,6 +16,7 @@
 #include "common/mutex.h"
 #include "common/status.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/kv_copy.h"
 #include "kernels/cuda/attention/rope_append.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/device/disturbance.h"
@@ -201,6 +202,8 @@ class CudaOps final : public Ops {
                       "cannot copy from the GPU");
     });
   }
+  void ExportKv(const KvCopyArgs& args) override { CopyKv("ExportKv", &cuda::ExportKv, args); }
+  void ImportKv(const KvCopyArgs& args) override { CopyKv("ImportKv", &cuda::ImportKv, args); }
 
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
@@ -425,6 +428,19 @@ class CudaOps final : public Ops {
   template <typename Call>
   void Launch(const char* what, const Call& call) {
     Do([&] { return ToStatus(call(), what); });
+  }
+
+  // Launches `copy` with the ids of the blocks in memory that the GPU reads.
+  void CopyKv(const char* what,
+              cudaError_t (*copy)(const cuda::Stream&, const KvCopyArgs&, const cuda::KvSides&),
+              KvCopyArgs args) {
+    if (args.blocks.empty()) return;
+    Do([&]() -> absl::Status {
+      SC_ASSIGN_OR_RETURN(void* const staged, ring_.Take(args.blocks.size_bytes()));
+      std::memcpy(staged, args.blocks.data(), args.blocks.size_bytes());
+      args.blocks = {static_cast<const uint32_t*>(staged), args.blocks.size()};
+      return ToStatus(copy(stream_, args, SidesOf(args.kv, args.n_kv_heads, args.head_dim)), what);
+    });
   }
 
   absl::Status UploadPiece(const void* host, void* device, size_t bytes) {

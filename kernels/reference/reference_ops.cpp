@@ -79,6 +79,12 @@ class ReferenceOps final : public Ops {
   void Download(const void* device, void* host, size_t bytes) override {
     std::memcpy(host, device, bytes);
   }
+  void ExportKv(const KvCopyArgs& args) override {
+    ForEachKvCopy(args, [](void* cache, void* host, size_t n) { std::memcpy(host, cache, n); });
+  }
+  void ImportKv(const KvCopyArgs& args) override {
+    ForEachKvCopy(args, [](void* cache, void* host, size_t n) { std::memcpy(cache, host, n); });
+  }
 
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
@@ -344,6 +350,19 @@ class ReferenceOps final : public Ops {
                         int32_t head_dim) {
     SC_CHECK(block >= 0);
     return ((static_cast<size_t>(block) * n_kv_heads + kv_head) * kBlockTokens + offset) * head_dim;
+  }
+
+  // Calls copy(cache, host, bytes) for the keys and for the values of each block.
+  template <typename Copy>
+  static void ForEachKvCopy(const KvCopyArgs& args, const Copy& copy) {
+    const size_t bytes = KvBlockBytes(args.kv.dtype, args.n_kv_heads, args.head_dim) / 2;
+    char* host = static_cast<char*>(args.host);
+    for (const uint32_t block : args.blocks) {
+      for (void* const rows : {args.kv.k, args.kv.v}) {
+        copy(static_cast<char*>(rows) + block * bytes, host, bytes);
+        host += bytes;
+      }
+    }
   }
 
   static void Rotate(const RopeTable& rope, int32_t position, std::vector<float>& head) {

@@ -88,6 +88,12 @@ class AttentionLayer {
     step_ = *ops.NewStepInputs(limits);
   }
 
+  KvLayer kv() const { return {cache_.k.data.get(), cache_.v.data.get(), config_.dtype}; }
+  // Ids of n blocks from `first` on, an index into block_order_.
+  std::vector<uint32_t> Blocks(int32_t first, int32_t n) const {
+    return {block_order_.begin() + first, block_order_.begin() + first + n};
+  }
+
   struct Chunk {
     int32_t first_block;  // index into block_order_
     int32_t position, n_tokens;
@@ -118,7 +124,6 @@ class AttentionLayer {
         step_.get());
     qkv.resize(qkv.size() + static_cast<size_t>(n_padding * config_.qkv_width()), 1.0f);
     const Values in(ops_, qkv, config_.dtype);
-    const KvLayer kv{cache_.k.data.get(), cache_.v.data.get(), config_.dtype};
     ops_.RopeAppend({.qkv = in,
                      .positions = step_->positions,
                      .kv_slots = step_->groups[0].kv_slots,
@@ -127,7 +132,7 @@ class AttentionLayer {
                      .k_norm = config_.rope_and_norm ? k_norm_.f32() : nullptr,
                      .norm_kind = NormKind::kRmsPlusOne,
                      .norm_eps = 1e-6f,
-                     .kv = kv,
+                     .kv = kv(),
                      .n_tokens = n_tokens + n_padding,
                      .n_heads = config_.n_heads,
                      .n_kv_heads = config_.n_kv_heads,
@@ -137,7 +142,7 @@ class AttentionLayer {
         ops_, std::vector<float>(n_out + static_cast<size_t>(n_padding * config_.out_width()), NAN),
         config_.dtype);
     ops_.Attention({.qkv = in,
-                    .kv = kv,
+                    .kv = kv(),
                     .step = step_.get(),
                     .group = 0,
                     .out = out,

@@ -2,7 +2,7 @@
 // relative to the read bandwidth, compute-bound ones to the peak rate of multiply-adds. Every
 // result is checked before it is timed. Shapes: Gemma-3-270M.
 //
-//   kernels_cpu_bench [--threads N] [--seconds S] [--only gemm|attention|sample|bandwidth]
+//   kernels_cpu_bench [--threads N] [--seconds S] [--only gemm|attention|kv|sample|bandwidth]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <span>
@@ -203,6 +204,34 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
       100 * flops / peak, peak * 1e-9);
 }
 
+// Copies of KV blocks between panels and host memory, relative to the bandwidth of reads.
+void BenchKvCopy(const Bench& bench, DType dtype) {
+  constexpr int32_t kHeads = 8, kDim = 128;
+  std::vector<uint32_t> blocks(512);
+  std::iota(blocks.begin(), blocks.end(), 0u);
+  const size_t bytes = blocks.size() * KvBlockBytes(dtype, kHeads, kDim);
+  const Buffer k = *bench.ops.AllocateKv(bytes / 2), v = *bench.ops.AllocateKv(bytes / 2);
+  const Buffer host = *bench.ops.AllocateHost(bytes), back = *bench.ops.AllocateHost(bytes);
+  for (size_t i = 0; i < bytes; ++i)
+    host.As<uint8_t>()[i] = static_cast<uint8_t>(i * 2654435761u >> 16);
+  KvCopyArgs args{.kv = {k.data.get(), v.data.get(), dtype},
+                  .n_kv_heads = kHeads,
+                  .head_dim = kDim,
+                  .blocks = blocks,
+                  .host = host.data.get()};
+  const double bandwidth = ReadBandwidth(bench.pool);
+  const auto line = [&](const char* what, double seconds) {
+    const double rate = static_cast<double>(bytes) / seconds;
+    fmt::print("kv {} {:<8} {:8.3f} ms  {:6.1f} GB/s ({:3.0f}% of {:.1f})\n", what,
+               DTypeName(dtype), seconds * 1e3, rate * 1e-9, 100 * rate / bandwidth,
+               bandwidth * 1e-9);
+  };
+  line("import", bench.BestSeconds([&] { bench.ops.ImportKv(args); }));
+  args.host = back.data.get();
+  line("export", bench.BestSeconds([&] { bench.ops.ExportKv(args); }));
+  SC_CHECK(std::memcmp(host.data.get(), back.data.get(), bytes) == 0);
+}
+
 void BenchSample(const Bench& bench, const char* name, float deviation, const SampleRow& row) {
   constexpr int32_t kVocab = 262144;
   std::vector<float> logits = RandomFloats(kVocab, deviation);
@@ -240,7 +269,7 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
-  app.add_option("--only", only, "gemm, attention, sample or bandwidth");
+  app.add_option("--only", only, "gemm, attention, kv, sample or bandwidth");
   CLI11_PARSE(app, argc, argv);
   auto ops = MakeCpuOps({.n_threads = n_threads});
   ThreadPool pool(n_threads > 0 ? n_threads
@@ -265,6 +294,9 @@ int Main(int argc, char** argv) {
       BenchAttention(bench, shape, 1, 512, 512);
       BenchAttention(bench, shape, 1, 2048, 512);
     }
+  }
+  if (only.empty() || only == "kv") {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) BenchKvCopy(bench, dtype);
   }
   if (only.empty() || only == "sample") {
     BenchSample(bench, "greedy", 3, {});

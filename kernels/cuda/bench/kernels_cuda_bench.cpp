@@ -2,7 +2,7 @@
 // memory-bound operations relative to the copy bandwidth, compute-bound ones to the rate of a large
 // GEMM. Shapes: Mistral-7B.
 //
-//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|rest] [--batch-invariant]
+//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|kv|rest] [--batch-invariant]
 //                      [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
@@ -338,6 +338,40 @@ void BenchCliffs(Bench& bench) {
   BenchAttention(bench, kMistral, 1, 100000, 4096);
 }
 
+// Copies of scattered KV blocks to and from host memory, beside the driver's copies of as many
+// bytes.
+void BenchKvCopies(Bench& bench) {
+  constexpr int32_t kHeads = 8, kDim = 128;
+  constexpr uint32_t kAll = 4096;
+  const size_t block_bytes = KvBlockBytes(kType, kHeads, kDim);
+  const Buffer k = bench.RandomKv(kAll * block_bytes / 4, kType);
+  const Buffer v = bench.RandomKv(kAll * block_bytes / 4, kType);
+  Ops& ops = bench.ops();
+  for (const uint32_t n : {1, 16, 256, 2048}) {
+    std::vector<uint32_t> blocks;
+    for (uint32_t i = 0; i < n; ++i) blocks.push_back(i * 7919 % kAll);
+    const size_t bytes = n * block_bytes;
+    const Buffer host = *ops.AllocateHost(bytes), device = *ops.Allocate(bytes);
+    const KvCopyArgs args{.kv = {k.data.get(), v.data.get(), kType},
+                          .n_kv_heads = kHeads,
+                          .head_dim = kDim,
+                          .blocks = blocks,
+                          .host = host.data.get()};
+    const auto line = [&](const char* what, const std::function<void()>& call) {
+      bench.Line(fmt::format("{} {} blocks", what, n), bench.SecondsInRow(call),
+                 static_cast<double>(bytes), 0);
+    };
+    line("kv export", [&] { ops.ExportKv(args); });
+    line("download", [&] { ops.DownloadLater(device.data.get(), host.data.get(), bytes); });
+    line("kv import", [&] { ops.ImportKv(args); });
+    const cuda::Stream stream{.handle = static_cast<cudaStream_t>(ops.native_queue().stream)};
+    line("upload", [&] {
+      SC_CHECK(cudaMemcpyAsync(device.data.get(), host.data.get(), bytes, cudaMemcpyHostToDevice,
+                               stream.handle) == cudaSuccess);
+    });
+  }
+}
+
 void BenchRest(Bench& bench, int32_t rows) {
   constexpr int32_t kHidden = 4096, kWidth = 14336, kVocab = 32768;
   Ops& ops = bench.ops();
@@ -395,7 +429,7 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option("--only", only, "gemm, gated, attention, cliff or rest");
+  app.add_option("--only", only, "gemm, gated, attention, cliff, kv or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -435,6 +469,7 @@ int Main(int argc, char** argv) {
     }
   }
   if (only.empty() || only == "cliff") BenchCliffs(bench);
+  if (only.empty() || only == "kv") BenchKvCopies(bench);
   if (only.empty() || only == "rest") {
     for (const int32_t rows : {1, 64, 256, 8192}) BenchRest(bench, rows);
   }

@@ -25,6 +25,8 @@ class LateOps final : public Ops {
   void Download(const void* device, void* host, size_t bytes) override {
     ops_->Download(device, host, bytes);
   }
+  void ExportKv(const KvCopyArgs& args) override { ops_->ExportKv(args); }
+  void ImportKv(const KvCopyArgs& args) override { ops_->ImportKv(args); }
   MemoryInUse Memory() const override { return {.total_bytes = 1 << 30, .free_bytes = 1 << 29}; }
   bool has_own_memory() const override { return true; }
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {

@@ -1,0 +1,65 @@
+#include "kernels/cpu/kv_copy.h"
+
+#include <cstring>
+
+#include "common/check.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/kv_layout.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+// Copies one head of one block, keys or values: panels in the cache, [kBlock, head_dim] on the
+// host.
+template <DType kType, bool kExports>
+void CopyHead(unsigned char* cache, unsigned char* host, size_t head_dim, bool is_v) {
+  constexpr size_t kBytes = DTypeBytes(kType);
+  for (size_t token = 0; token < kBlock; ++token) {
+    for (size_t i = 0; i < head_dim; ++i) {
+      const size_t index = is_v ? VIndex(kType, token, i, head_dim) : KIndex(kType, token, i);
+      unsigned char* const in_cache = cache + index * kBytes;
+      unsigned char* const in_host = host + (token * head_dim + i) * kBytes;
+      std::memcpy(kExports ? in_host : in_cache, kExports ? in_cache : in_host, kBytes);
+    }
+  }
+}
+
+template <DType kType, bool kExports>
+void CopyBlocks(const KvCopyArgs& args, ThreadPool& pool) {
+  const size_t head_dim = static_cast<size_t>(args.head_dim);
+  const size_t n_heads = static_cast<size_t>(args.n_kv_heads), n_of_block = 2 * n_heads;
+  const size_t elements = kBlock * head_dim;  // of a head in a block
+  RunPieces(pool, args.blocks.size() * n_of_block, elements, [&](size_t begin, size_t end) {
+    for (size_t item = begin; item < end; ++item) {
+      const size_t block = args.blocks[item / n_of_block], head = item % n_of_block;
+      const bool is_v = head >= n_heads;
+      const size_t start =
+          KvBlockStart(block, is_v ? head - n_heads : head, n_heads, head_dim) * DTypeBytes(kType);
+      CopyHead<kType, kExports>(
+          static_cast<unsigned char*>(is_v ? args.kv.v : args.kv.k) + start,
+          static_cast<unsigned char*>(args.host) + item * elements * DTypeBytes(kType), head_dim,
+          is_v);
+    }
+  });
+}
+
+template <bool kExports>
+void Copy(const KvCopyArgs& args, ThreadPool& pool) {
+  SC_CHECK(args.head_dim % 2 == 0);
+  switch (args.kv.dtype) {
+    case DType::kF32:
+      return CopyBlocks<DType::kF32, kExports>(args, pool);
+    case DType::kBF16:
+      return CopyBlocks<DType::kBF16, kExports>(args, pool);
+    case DType::kF16:
+      return CopyBlocks<DType::kF16, kExports>(args, pool);
+  }
+}
+
+}  // namespace
+
+void CpuExportKv(const KvCopyArgs& args, ThreadPool& pool) { Copy<true>(args, pool); }
+
+void CpuImportKv(const KvCopyArgs& args, ThreadPool& pool) { Copy<false>(args, pool); }
+
+}  // namespace stagecoach::kernels
