@@ -27,6 +27,7 @@ ALLOWED = {
     "kernels/reference": ["kernels", "common", "common/gguf"],
     "kernels/cpu": ["kernels", "common", "common/model", "kernels/reference", "common/gguf"],
     "kernels/cuda": ["kernels", "common", "common/model"],
+    "worker/kv_store": ["common", "common/redis"],
     "worker/loader": ["common", "common/model", "common/gguf"],
     "worker/model": ["worker/loader", "kernels", "common", "common/config", "common/model", "common/gguf", "proto"],
     "worker/transport": ["common", "common/rpc", "proto"],

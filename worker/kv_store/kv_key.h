@@ -1,0 +1,21 @@
+// What a store keeps values for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace stagecoach::worker {
+
+struct KvKey {
+  // Names the model, its numerics, the block's tokens and all tokens before them.
+  std::array<uint8_t, 16> block;
+  uint32_t layer;  // of the model, whichever stage has it
+
+  bool operator==(const KvKey&) const = default;
+};
+
+// The block as 32 hexadecimal digits.
+std::string HexBlock(const KvKey& key);
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,115 @@
+#include "worker/kv_store/redis_kv_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace stagecoach::worker {
+namespace {
+
+constexpr std::string_view kTtl = "ttl=";
+// Both sides hold what an exchange moves in memory. Larger exchanges are hardly faster.
+constexpr size_t kExchangeBytes = 8 << 20;
+
+std::string RedisKey(const KvKey& key) {
+  return fmt::format("stagecoach:kv:1:{}:{}", HexBlock(key), key.layer);
+}
+
+// The seconds of `ttl`, checked; empty without a query.
+absl::StatusOr<std::string> TtlOf(std::string_view query) {
+  if (query.empty()) return std::string();
+  uint32_t seconds = 0;
+  if (query.starts_with(kTtl)) {
+    query.remove_prefix(kTtl.size());
+    const auto [end, error] = std::from_chars(query.begin(), query.end(), seconds);
+    if (error != std::errc() || end != query.end()) seconds = 0;
+  }
+  if (seconds == 0) {
+    return absl::InvalidArgumentError(
+        "after a store's Redis URL may come ?ttl=SECONDS, a number above 0, and nothing else");
+  }
+  return fmt::format("{}", seconds);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvStore>> RedisKvStore::Open(std::string_view url,
+                                                            size_t max_value_bytes) {
+  SC_CHECK(max_value_bytes > 0);
+  SC_ASSIGN_OR_RETURN(RedisUrl parsed, ParseRedisUrl(url));
+  SC_ASSIGN_OR_RETURN(std::string ttl_s, TtlOf(parsed.query));
+  return std::unique_ptr<KvStore>(
+      new RedisKvStore(std::move(parsed), std::move(ttl_s), max_value_bytes));
+}
+
+RedisKvStore::RedisKvStore(RedisUrl url, std::string ttl_s, size_t max_value_bytes)
+    : url_(std::move(url)), ttl_s_(std::move(ttl_s)), max_value_bytes_(max_value_bytes) {}
+
+absl::StatusOr<std::vector<RedisReply>> RedisKvStore::Exchange(
+    const std::vector<RedisCommand>& commands, Clock::time_point deadline) {
+  if (redis_ == nullptr) {
+    SC_ASSIGN_OR_RETURN(redis_, RedisConnection::Open(url_, deadline));
+  }
+  absl::StatusOr<std::vector<RedisReply>> replies = redis_->Exchange(commands, deadline);
+  if (!redis_->is_open()) redis_.reset();
+  SC_RETURN_IF_ERROR(replies.status());
+  for (const RedisReply& reply : *replies) {
+    const absl::Status status = reply.status();
+    if (status.ok()) continue;
+    return absl::Status(status.code(),
+                        fmt::format("{}: {}", name(), std::string(status.message())));
+  }
+  return replies;
+}
+
+// GETRANGE instead of MGET: whatever lies at a key, Redis sends only a byte more than a value may
+// have. So the memory that an exchange needs is bounded. A missing key is an empty string.
+absl::StatusOr<std::vector<std::optional<std::string>>> RedisKvStore::Get(
+    std::span<const KvKey> keys, Clock::time_point deadline) {
+  const size_t n_at_once = std::max<size_t>(kExchangeBytes / max_value_bytes_, 1);
+  const std::string end = fmt::format("{}", max_value_bytes_);  // inclusive
+  std::vector<std::optional<std::string>> values;
+  values.reserve(keys.size());
+  while (values.size() < keys.size()) {
+    const auto part = keys.subspan(values.size(), std::min(n_at_once, keys.size() - values.size()));
+    std::vector<std::string> names;
+    for (const KvKey& key : part) names.push_back(RedisKey(key));
+    std::vector<RedisCommand> commands;
+    for (const std::string& name : names) commands.push_back({"GETRANGE", name, "0", end});
+    SC_ASSIGN_OR_RETURN(const std::vector<RedisReply> replies, Exchange(commands, deadline));
+    for (const RedisReply& reply : replies) {
+      const std::string_view text = reply.text();
+      const bool is_value = !text.empty() && text.size() <= max_value_bytes_;
+      values.push_back(is_value ? std::optional<std::string>(text) : std::nullopt);
+    }
+  }
+  return values;
+}
+
+absl::Status RedisKvStore::Put(std::span<const KvValue> values, Clock::time_point deadline) {
+  while (!values.empty()) {
+    size_t n = 0, n_bytes = 0;
+    std::vector<std::string> names;
+    for (; n < values.size() && n_bytes < kExchangeBytes; ++n) {
+      SC_CHECK(!values[n].bytes.empty() && values[n].bytes.size() <= max_value_bytes_);
+      names.push_back(RedisKey(values[n].key));
+      n_bytes += values[n].bytes.size();
+    }
+    std::vector<RedisCommand> commands;
+    for (size_t i = 0; i < n; ++i) {
+      commands.push_back({"SET", names[i], values[i].bytes});
+      if (!ttl_s_.empty()) commands.back().insert(commands.back().end(), {"EX", ttl_s_});
+    }
+    SC_RETURN_IF_ERROR(Exchange(commands, deadline).status());
+    values = values.subspan(n);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::worker
