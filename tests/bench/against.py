@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Compares the speed of two builds on this machine: A, B, A in each round.
+
+usage: against.py --before BIN_DIR --before-commit COMMIT [--after BIN_DIR] [--model DIR ...] [--stages 2] [--rounds 15]
+                  [--out FILE.jsonl] [--server-flags "FLAGS"]
+Both builds serve the same model at the same time, and only one of them is asked at a time. Each round asks the build
+before, the build after and the build before again; its ratio is after / mean of before. So a machine that becomes slower
+or faster during the run changes both sides of a ratio. The result is the median of the rounds' ratios, with the standard
+error of the mean. The tokens of both builds are compared first.
+  prefill       one prompt of 512 random tokens: tokens / time to the first token
+  decode        128 tokens after a short prompt, one request: 1 / mean time between tokens
+  decode of 16  16 requests at the same time: 16 / mean time between tokens
+"""
+import argparse
+import contextlib
+import datetime
+import pathlib
+import shlex
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu", "bench")]
+
+from cpu_peer import BATCH, DECODE, PREFILL, ours  # noqa: E402
+from gpus import all_gpus  # noqa: E402
+from harness import BIN_DIR, DEMO_MODEL, Cluster  # noqa: E402
+from machine import commit_of, machine_of  # noqa: E402
+from results import emit  # noqa: E402
+from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
+
+RATES = {
+    "prefill": lambda address: PREFILL / ours(address, 1, PREFILL, 1)["ttft_ms"]["p50"] * 1e3,
+    "decode": lambda address: 1e3 / ours(address, 1, 8, DECODE + 1)["tpot_ms"]["mean"],
+    "decode of 16": lambda address: BATCH * 1e3 / ours(address, BATCH, 8, DECODE + 1)["tpot_ms"]["mean"],
+}
+
+
+def tokens_of(server):
+    request = pb.GenerateRequest(tokens=pb.TokenIds(ids=range(300, 400)),
+                                 sampling=pb.SamplingParams(max_tokens=200, temperature=0, ignore_eos=True))
+    return [i for message in server.stub.Generate(request) for i in message.token_ids]
+
+
+def measure(args, model):
+    with contextlib.ExitStack() as stack:
+        before, after = (stack.enter_context(Cluster(model, args.stages, shlex.split(args.server_flags),
+                                                     program=str(path / "stagecoach"))) for path in (args.before, args.after))
+        assert tokens_of(before) == tokens_of(after), "the builds give different tokens"
+        for name, rate in RATES.items():
+            rates, ratios = [], []
+            for _ in range(args.rounds):
+                first, changed, again = (rate(server.grpc) for server in (before, after, before))
+                rates.append((statistics.mean([first, again]), changed))
+                ratios.append(2 * changed / (first + again))
+            error = statistics.stdev(ratios) / len(ratios) ** 0.5
+            print(f"{model.name}, {name}: {statistics.median(ratios):.4f} +- {error:.4f}", file=sys.stderr)
+            yield {"name": f"against/{model.name}/{name}", "value": round(statistics.median(b for _, b in rates), 2),
+                   "unit": "tok/s", "reference": f"build of {args.before_commit}, A/B/A",
+                   "reference_value": round(statistics.median(a for a, _ in rates), 2),
+                   "ratio": round(statistics.median(ratios), 4), "standard_error": round(error, 4),
+                   "ratios": [round(ratio, 3) for ratio in ratios]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=pathlib.Path, required=True, help="folder of the programs")
+    parser.add_argument("--before-commit", required=True)
+    parser.add_argument("--after", type=pathlib.Path, default=BIN_DIR)
+    parser.add_argument("--model", type=pathlib.Path, action="append")
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--server-flags", default="")
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    common = {"stages": args.stages, "rounds": args.rounds, "machine": machine_of("cpu", all_gpus()),
+              "date": datetime.date.today().isoformat(), "commit": commit_of(),
+              "command": f"tests/bench/against.py --before BIN_DIR --before-commit {args.before_commit} "
+                         f"--stages {args.stages} --rounds {args.rounds} --server-flags '{args.server_flags}'"}
+    for model in args.model or [DEMO_MODEL]:
+        for line in measure(args, model):
+            emit({**line, **common}, args.out)
+
+
+if __name__ == "__main__":
+    main()
