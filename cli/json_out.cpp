@@ -109,7 +109,8 @@ json::object ToJson(const Completion& completion, const v1::SamplingParams& samp
   const v1::Usage& usage = completion.usage();
   object["usage"] = {{"prompt_tokens", usage.prompt_tokens()},
                      {"completion_tokens", usage.completion_tokens()},
-                     {"cached_tokens", usage.cached_tokens()}};
+                     {"cached_tokens", usage.cached_tokens()},
+                     {"stored_tokens", usage.stored_tokens()}};
   const v1::Timing& timing = completion.timing();
   object["timing"] = {{"queue_ms", timing.queue_ms()},
                       {"ttft_ms", timing.ttft_ms()},

@@ -89,6 +89,7 @@ SchedulerConfig ServedPipeline::MakeSchedulerConfig() const {
         {.window = context_.spec->kv_groups[g].window, .n_blocks = pipeline_.kv.n_blocks[g]});
   }
   config.epoch = pipeline_.lease.epoch();
+  config.kv_scope = pipeline_.kv_scope;
   return config;
 }
 

@@ -62,6 +62,20 @@ void DeclareMemoryFlags(FlagTable& table, Config& config) {
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
   table
+      .Add("--kv-store", Field(config, &Config::kv_store, &Config::set_kv_store),
+           "Store that servers of the same model share computed KV blocks through: "
+           "redis://[USER:PASSWORD@]HOST[:PORT][/DB][?ttl=SECONDS], rediss:// for TLS, or dir:PATH "
+           "for a folder. A prompt with a prefix that another server has computed is then computed "
+           "only from where they differ (default: none)")
+      ->type_name("URL")
+      ->envname("STAGECOACH_KV_STORE");
+  table.AddSize(
+      "--kv-store-memory",
+      Field(config, &Config::kv_store_memory_bytes, &Config::set_kv_store_memory_bytes),
+      "Host memory of each stage for KV blocks on their way to and from --kv-store. If it "
+      "is full, blocks are not saved, and only the first blocks of a prefix are fetched "
+      "[1GiB]");
+  table
       .Add("--max-sequences", Field(config, &Config::max_sequences, &Config::set_max_sequences),
            "Maximum number of sequences that run at the same time (default: 256; on several GPUs "
            "the larger of 1024 and 256 per stage)")
@@ -158,6 +172,7 @@ void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
 Config DefaultLoadConfig() {
   Config config;
   config.set_memory_fraction(0.9F);
+  config.set_kv_store_memory_bytes(uint64_t{1} << 30);
   config.set_max_logprobs(20);
   return config;
 }

@@ -14,6 +14,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/status.h"
+#include "router/dispatch/fetch_answers.h"
 #include "router/dispatch/stage_loss.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 
@@ -42,7 +43,10 @@ class PipelineClient final : public StageClient {
  public:
   PipelineClient(std::vector<std::string> addresses, v1::Lease lease, PipelineHooks hooks,
                  const InternalAccess& access)
-      : lease_(std::move(lease)), hooks_(std::move(hooks)), links_(addresses.size()) {
+      : lease_(std::move(lease)),
+        hooks_(std::move(hooks)),
+        links_(addresses.size()),
+        answers_(addresses.size()) {
     SC_CHECK(!addresses.empty());
     for (size_t i = 0; i < links_.size(); ++i) {
       links_[i].name = fmt::format("stage {} ({})", i, addresses[i]);
@@ -55,6 +59,7 @@ class PipelineClient final : public StageClient {
 
   absl::Status Start(StageClientEvents events) override;
   void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  void Fetch(uint64_t epoch, std::unique_ptr<v1::KvFetch> fetch) override;
   void Fail(const absl::Status& reason) override;
   void Stop() override;
 
@@ -63,7 +68,10 @@ class PipelineClient final : public StageClient {
   void Record(const v1::StepPlan& plan);
   void Record(uint64_t step, FlightTime what);
   void Read(size_t i);
-  void WritePlans();
+  void Write();
+  bool WriteFetch(std::unique_ptr<v1::KvFetch> fetch);
+  // False: the stage has answered a fetch that it was not asked for.
+  bool Fetched(size_t stage, const v1::KvFetched& fetched);
   // Reports only the first loss: the others follow from it.
   void Down(const StageLink& link, absl::Status status);
   // False: already closed.
@@ -85,6 +93,8 @@ class PipelineClient final : public StageClient {
   Mutex mutex_;
   CondVar wake_writer_;
   std::deque<std::unique_ptr<v1::StepPlan>> plans_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<v1::KvFetch>> fetches_ ABSL_GUARDED_BY(mutex_);
+  FetchAnswers answers_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;                // down or stopping
   std::optional<absl::Status> taken_ ABSL_GUARDED_BY(mutex_);  // another router has a stage
 };
@@ -165,7 +175,7 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
   for (size_t i = 0; i < links_.size(); ++i) {
     links_[i].reader = std::thread([this, i] { Read(i); });
   }
-  writer_ = std::thread([this] { WritePlans(); });
+  writer_ = std::thread([this] { Write(); });
   return absl::OkStatus();
 }
 
@@ -212,22 +222,63 @@ void PipelineClient::Send(std::unique_ptr<v1::StepPlan> plan) {
   wake_writer_.notify_one();
 }
 
-void PipelineClient::WritePlans() {
+void PipelineClient::Fetch(uint64_t epoch, std::unique_ptr<v1::KvFetch> fetch) {
+  if (epoch != lease_.epoch()) return;
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    answers_.Ask(fetch->id());
+    fetches_.push_back(std::move(fetch));
+  }
+  wake_writer_.notify_one();
+}
+
+void PipelineClient::Write() {
   v1::StepRequest request;
   while (true) {
+    std::unique_ptr<v1::KvFetch> fetch;
     {
       MutexLock lock(mutex_);
       wake_writer_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return closed_ || !plans_.empty();
+        return closed_ || !plans_.empty() || !fetches_.empty();
       });
       if (closed_) return;
-      request.set_allocated_plan(plans_.front().release());
-      plans_.pop_front();
+      if (!plans_.empty()) {
+        request.set_allocated_plan(plans_.front().release());
+        plans_.pop_front();
+      } else {
+        fetch = std::move(fetches_.front());
+        fetches_.pop_front();
+      }
     }
     // If a write fails, the stream has ended; its reader reports the reason.
+    if (fetch != nullptr) {
+      if (!WriteFetch(std::move(fetch))) return;
+      continue;
+    }
     if (!links_.front().stream->Write(request)) return;
     Record(request.plan().step(), kFlightDispatched);
   }
+}
+
+bool PipelineClient::WriteFetch(std::unique_ptr<v1::KvFetch> fetch) {
+  v1::StepRequest request;
+  request.set_allocated_fetch(fetch.release());
+  for (StageLink& link : links_) {
+    if (!link.stream->Write(request)) return false;
+  }
+  return true;
+}
+
+bool PipelineClient::Fetched(size_t stage, const v1::KvFetched& fetched) {
+  std::optional<uint32_t> of_all;
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return true;
+    if (!answers_.Answer(stage, fetched, of_all)) return false;
+  }
+  if (of_all) events_.on_fetched(fetched.id(), *of_all);
+  return true;
 }
 
 void PipelineClient::Read(size_t i) {
@@ -245,10 +296,12 @@ void PipelineClient::Read(size_t i) {
       if (hooks_.watch != nullptr) hooks_.watch->Heard(i, response.progress());
       continue;
     }
+    if (response.has_fetched() && Fetched(i, response.fetched())) continue;
     if (i + 1 != links_.size() || !response.has_result()) {
       Down(link, absl::UnavailableError(link.name +
                                         " sent an unexpected message (results come from the last "
-                                        "stage only): run the same version on router and workers"));
+                                        "stage only, and one answer to each fetch): run the same "
+                                        "version on router and workers"));
       break;
     }
     if (const auto token = StrangeToken(response.result(), hooks_.vocab_size)) {
@@ -321,6 +374,7 @@ bool PipelineClient::Close() {
     MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return false;
     plans_.clear();
+    fetches_.clear();
   }
   wake_writer_.notify_one();
   return true;

@@ -34,8 +34,9 @@ struct PipelineHooks {
   std::function<void(const std::vector<std::string>& stalled)> on_stall;
 };
 
-// Plans go to the first address; results come from the last. The other streams only show that their
-// stage is alive. One thread writes plans; one thread per stage reads. If any stream ends, for any
+// Plans go to the first address; results come from the last. Fetches go to all, and all answer. The
+// other streams otherwise only show that their stage is alive. One thread writes, plans before
+// fetches; one thread per stage reads. If any stream ends, for any
 // reason, the pipeline goes down; the status is UNAVAILABLE and names stage, address and cause.
 // Keepalive detects a host that vanishes silently. If another router took a stage, that is the
 // reported cause, since other failures follow from it. The status has a StageLoss.

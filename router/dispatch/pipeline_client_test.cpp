@@ -1,7 +1,11 @@
 // Runs against fake stages on real sockets.
 #include "router/dispatch/pipeline_client.h"
 
+#include <algorithm>
 #include <future>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "catch2/catch_test_macros.hpp"
 #include "common/mutex.h"
@@ -31,6 +35,12 @@ class Events {
                   steps_.push_back(result->step());
                   changed_.notify_all();
                 },
+            .on_fetched =
+                [this](uint64_t fetch, uint32_t n_blocks) {
+                  MutexLock lock(mutex_);
+                  fetched_.push_back({fetch, n_blocks});
+                  changed_.notify_all();
+                },
             .on_down =
                 [this](absl::Status status) {
                   MutexLock lock(mutex_);
@@ -42,6 +52,13 @@ class Events {
     MutexLock lock(mutex_);
     changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return steps_.size() >= n; });
     return steps_;
+  }
+  using Fetched = std::vector<std::pair<uint64_t, uint32_t>>;  // ids and numbers of blocks
+  Fetched WaitForFetched(size_t n) {
+    MutexLock lock(mutex_);
+    changed_.wait(lock,
+                  [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return fetched_.size() >= n; });
+    return fetched_;
   }
   std::string WaitForDown() {
     MutexLock lock(mutex_);
@@ -58,6 +75,7 @@ class Events {
   Mutex mutex_;
   CondVar changed_;
   std::vector<uint64_t> steps_ ABSL_GUARDED_BY(mutex_);
+  Fetched fetched_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::Status> downs_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -66,6 +84,13 @@ std::unique_ptr<v1::StepPlan> Plan(uint64_t step) {
   plan->set_epoch(kEpoch);
   plan->set_step(step);
   return plan;
+}
+
+std::unique_ptr<v1::KvFetch> FetchOf(uint64_t id, int n_blocks) {
+  auto fetch = std::make_unique<v1::KvFetch>();
+  fetch->set_id(id);
+  for (int i = 0; i < n_blocks; ++i) fetch->add_keys(std::string(16, static_cast<char>(i)));
+  return fetch;
 }
 
 std::vector<uint64_t> UpTo(uint64_t n) {
@@ -105,6 +130,39 @@ TEST_CASE("a single stage is both first and last") {
   REQUIRE(client->Start(events.Callbacks()).ok());
   client->Send(Plan(1));
   CHECK(events.WaitForSteps(1) == UpTo(1));
+}
+
+TEST_CASE("a fetch reaches every stage, and the stage with the fewest blocks decides") {
+  FakeStage stages[] = {
+      FakeStage({.on_fetch = [](const auto& fetch) { return fetch.keys_size(); }}),
+      FakeStage({.on_fetch = [](const auto& fetch) { return fetch.id() == 8 ? 0 : 3; }}),
+      FakeStage({.on_fetch = [](const auto& fetch) { return fetch.keys_size() - 1; }})};
+  Events events;
+  const auto client = MakePipelineClient(
+      {stages[0].address(), stages[1].address(), stages[2].address()}, TestLease());
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  client->Fetch(kEpoch - 1, FetchOf(6, 5));  // of an epoch that is over
+  client->Send(Plan(1));
+  client->Fetch(kEpoch, FetchOf(7, 5));
+  CHECK(events.WaitForFetched(1) == Events::Fetched{{7, 3}});
+  client->Fetch(kEpoch, FetchOf(8, 5));
+  client->Fetch(kEpoch, FetchOf(9, 2));
+  auto fetched = events.WaitForFetched(3);
+  std::sort(fetched.begin(), fetched.end());
+  CHECK(fetched == Events::Fetched{{7, 3}, {8, 0}, {9, 1}});
+  CHECK(stages[0].steps() == UpTo(1));
+  CHECK(events.n_downs() == 0);
+}
+
+TEST_CASE("an answer to no fetch takes the pipeline down") {
+  FakeStage first, last;
+  Events events;
+  const auto client = MakePipelineClient({first.address(), last.address()}, TestLease());
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  v1::StepResponse response;
+  response.mutable_fetched()->set_id(3);
+  first.Send(response);
+  CHECK(events.WaitForDown().starts_with("stage 0 "));
 }
 
 TEST_CASE("an invalid token from a stage is not passed on, and the error names the stage") {

@@ -87,6 +87,7 @@ absl::Status PipelineKeeper::Open(const v1::Lease& lease) {
     n_barren_losses_ = 0;
     events_.on_result(std::move(result));
   };
+  events.on_fetched = events_.on_fetched;
   events.on_down = [this](absl::Status reason) {
     {
       const MutexLock lock(mutex_);
@@ -104,15 +105,20 @@ absl::Status PipelineKeeper::Open(const v1::Lease& lease) {
   return absl::OkStatus();
 }
 
+std::shared_ptr<StageClient> PipelineKeeper::ClientOf(uint64_t epoch) const {
+  const MutexLock lock(mutex_);
+  return ended_ || epoch != lease_.epoch() ? nullptr : client_;
+}
+
+// The scheduler may not have heard of a loss yet.
 void PipelineKeeper::Send(std::unique_ptr<v1::StepPlan> plan) {
-  std::shared_ptr<StageClient> client;
-  {
-    const MutexLock lock(mutex_);
-    // The scheduler may not have heard of the loss yet.
-    if (ended_ || plan->epoch() != lease_.epoch()) return;
-    client = client_;
-  }
+  const std::shared_ptr<StageClient> client = ClientOf(plan->epoch());
   if (client != nullptr) client->Send(std::move(plan));
+}
+
+void PipelineKeeper::Fetch(uint64_t epoch, std::unique_ptr<v1::KvFetch> fetch) {
+  const std::shared_ptr<StageClient> client = ClientOf(epoch);
+  if (client != nullptr) client->Fetch(epoch, std::move(fetch));
 }
 
 absl::Status PipelineKeeper::AwaitLoss() {

@@ -70,6 +70,8 @@ class PipelineKeeper final : public StageClient {
 
   absl::Status Start(StageClientEvents events) override;
   void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  // Dropped while a lost stage is replaced: the loss has ended all fetches.
+  void Fetch(uint64_t epoch, std::unique_ptr<v1::KvFetch> fetch) override;
   // A result was wrong: no replacement helps against that.
   void Fail(const absl::Status& reason) override;
   void Stop() override;
@@ -92,6 +94,8 @@ class PipelineKeeper final : public StageClient {
 
  private:
   absl::Status Open(const v1::Lease& lease);
+  // The client that works in this epoch. Null: none does.
+  std::shared_ptr<StageClient> ClientOf(uint64_t epoch) const;
   void Run(const std::stop_token& stop);
   // Blocks until the client of the epoch is lost. Makes a stage that drains a loss of the client.
   // OK: the keeper ends.

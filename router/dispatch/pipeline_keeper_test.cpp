@@ -34,6 +34,9 @@ class EpochClient final : public StageClient {
     return start_status;
   }
   void Send(std::unique_ptr<v1::StepPlan> plan) override { steps.push_back(plan->step()); }
+  void Fetch(uint64_t, std::unique_ptr<v1::KvFetch> fetch) override {
+    events_.on_fetched(fetch->id(), 7);
+  }
   void Fail(const absl::Status& reason) override { events_.on_down(reason); }
   void Stop() override { stopped = true; }
   void Result(uint64_t step) {
@@ -61,6 +64,9 @@ class Fixture {
     StageClientEvents events;
     events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
       Say("result " + std::to_string(result->epoch()) + "/" + std::to_string(result->step()));
+    };
+    events.on_fetched = [this](uint64_t fetch, uint32_t n_blocks) {
+      Say("fetched " + std::to_string(fetch) + ": " + std::to_string(n_blocks));
     };
     events.on_down = [this](const absl::Status& reason) {
       Say("down: " + std::string(reason.message()));
@@ -92,6 +98,11 @@ class Fixture {
     plan->set_step(step);
     keeper.Send(std::move(plan));
   }
+  void Fetch(uint64_t epoch, uint64_t id) {
+    auto fetch = std::make_unique<v1::KvFetch>();
+    fetch->set_id(id);
+    keeper.Fetch(epoch, std::move(fetch));
+  }
 
  private:
   // Forwards to a client that the test keeps.
@@ -102,6 +113,9 @@ class Fixture {
       return client_->Start(std::move(events));
     }
     void Send(std::unique_ptr<v1::StepPlan> plan) override { client_->Send(std::move(plan)); }
+    void Fetch(uint64_t epoch, std::unique_ptr<v1::KvFetch> fetch) override {
+      client_->Fetch(epoch, std::move(fetch));
+    }
     void Fail(const absl::Status& reason) override { client_->Fail(reason); }
     void Stop() override { client_->Stop(); }
 
@@ -171,6 +185,18 @@ TEST_CASE("after a loss the pipeline goes on in the next epoch, with a client of
   CHECK(fixture.Next() == "result 6/1");
   CHECK(fixture.keeper.Read().recoveries == Recoveries{{{0, 0, 0}, {1, 0, 0}}});
   CHECK(fixture.keeper.Read().recovering.empty());
+}
+
+TEST_CASE("fetches go to the client of their epoch, and its answers come back") {
+  Fixture fixture;
+  fixture.Fetch(5, 1);
+  CHECK(fixture.Next() == "fetched 1: 7");
+  fixture.Lose("stage 1 is lost");
+  CHECK(fixture.Next() == "interrupted: stage 1 is lost");
+  CHECK(fixture.Next() == "resumed 6");
+  fixture.Fetch(5, 2);  // asked for before the scheduler heard of the loss
+  fixture.Fetch(6, 3);
+  CHECK(fixture.Next() == "fetched 3: 7");
 }
 
 TEST_CASE("a stage that drains is handed over like a lost one, as often as it may be") {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "common/kv_block.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
@@ -218,6 +219,33 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
   return OnAll(workers, "cannot load", load, stop);
 }
 
+// See Pipeline::kv_scope. FAILED_PRECONDITION: the stages do not hold layers of one checkpoint.
+absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig& config,
+                                    const std::vector<Worker>& workers) {
+  if (config.kv_store().empty()) return "";
+  const Worker& first = workers.front();
+  for (const Worker& worker : workers) {
+    if (!worker.joined.has_kv_store()) {
+      spdlog::warn(
+          "{} knows no KV store: run the same version on router and workers; the store is "
+          "not used",
+          worker.name);
+      return "";
+    }
+    if (worker.memory.checkpoint_id() != first.memory.checkpoint_id()) {
+      return absl::FailedPreconditionError(fmt::format(
+          "{} and {} have read different weights or adapters", first.name, worker.name));
+    }
+  }
+  // LongRoPE's factors depend on the longest sequence.
+  const bool has_long_factors =
+      std::any_of(spec.ropes.begin(), spec.ropes.end(),
+                  [](const RopeSpec& rope) { return !rope.long_factors.empty(); });
+  return fmt::format("{}\n{}\n{}\n{}", absl::BytesToHexString(first.memory.checkpoint_id()),
+                     first.description.numerics(), v1::DType_Name(config.dtype()),
+                     has_long_factors ? config.max_model_len() : 0);
+}
+
 // max_model_len_is_fixed: a flag gave config's max_model_len.
 absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const v1::LoadConfig& config,
                             bool max_model_len_is_fixed, const std::vector<Worker>& workers) {
@@ -292,6 +320,18 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
   return OnAll(workers, "cannot join the pipeline", join, stop);
 }
 
+// FAILED_PRECONDITION: the pipeline uses a KV store, and a replacement does not, or holds layers of
+// other weights.
+absl::Status CheckKvScope(const ModelSpec& spec, const Pipeline& pipeline,
+                          const std::vector<Worker>& workers) {
+  if (pipeline.kv_scope.empty()) return absl::OkStatus();
+  SC_ASSIGN_OR_RETURN(const std::string scope, KvScope(spec, pipeline.config, workers));
+  if (scope == pipeline.kv_scope) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "a stage's replacement cannot use the KV blocks in the pipeline's store: start the same "
+      "version with the same weights");
+}
+
 uint64_t KvBytes(const KvPlan& kv, const v1::MemoryReport& memory) {
   uint64_t bytes = 0;
   for (size_t g = 0; g < kv.n_blocks.size(); ++g) {
@@ -341,12 +381,14 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
                       Size(spec, config, /*max_model_len_is_fixed=*/max_model_len > 0, workers));
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
   SC_RETURN_IF_ERROR(Join(lease, kv, workers, stop));
+  SC_ASSIGN_OR_RETURN(std::string kv_scope, KvScope(spec, config, workers));
 
   Pipeline pipeline{.lease = lease,
                     .stages = {},
                     .on_gpus = on_gpus,
                     .config = std::move(config),
-                    .kv = std::move(kv)};
+                    .kv = std::move(kv),
+                    .kv_scope = std::move(kv_scope)};
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
     pipeline.stages.push_back(
@@ -406,6 +448,7 @@ absl::StatusOr<RestoredPipeline> RestorePipeline(const ModelSpec& spec,
     const uint64_t since = worker.joined.kv_since_epoch();
     return since > 0 && since <= lost_epoch;
   });
+  SC_RETURN_IF_ERROR(CheckKvScope(spec, pipeline, workers));
   return RestoredPipeline{.lease = lease, .kv_kept = kv_kept};
 }
 

@@ -141,6 +141,39 @@ TEST_CASE("the KV cache is kept if every stage has had its memory since before t
   CHECK_FALSE(is_kept(39));
 }
 
+TEST_CASE("a pipeline uses the KV store if it was asked for and every stage has it") {
+  FakeStage with({.has_kv_store = true, .checkpoint_id = "w"}), without;
+  const auto scope = [](const std::vector<const FakeStage*>& stages, const std::string& url) {
+    PipelineOptions options = Options(stages);
+    options.flags.config.set_kv_store(url);
+    const auto pipeline = SetUpPipeline(Spec(), options);
+    REQUIRE(pipeline.ok());
+    return pipeline->kv_scope;
+  };
+  CHECK(scope({&with}, "dir:/kv") == "77\ncpu-1\nDTYPE_UNSPECIFIED\n0");
+  CHECK(scope({&with}, "").empty());
+  CHECK(scope({&with, &without}, "dir:/kv").empty());
+}
+
+TEST_CASE("with a KV store, all stages and replacements hold layers of one checkpoint") {
+  FakeStage first({.has_kv_store = true, .checkpoint_id = "w"}),
+      last({.has_kv_store = true, .checkpoint_id = "w"}),
+      other({.has_kv_store = true, .checkpoint_id = "v"}), without;
+  PipelineOptions options = Options({&first, &last});
+  options.flags.config.set_kv_store("dir:/kv");
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  const auto restore = [&](const FakeStage* replacement) {
+    options.addresses[1] = replacement->address();
+    return RestorePipeline(Spec(), options, *pipeline, pipeline->lease.epoch(),
+                           std::chrono::seconds(10), {}, kNoPhases)
+        .status();
+  };
+  CHECK(restore(&last).ok());
+  CHECK(absl::IsFailedPrecondition(restore(&other)));
+  CHECK(absl::IsFailedPrecondition(restore(&without)));
+}
+
 TEST_CASE("a replacement is asked for the numerics of the worker whose place it takes") {
   FakeStage lost({.numerics = "cpu-1 AVX2"}), replacement({.numerics = "cpu-1 AVX-512"});
   const auto pipeline = SetUpPipeline(Spec(), Options({&lost}));

@@ -230,6 +230,14 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
           snapshot.prefix_queries);
   counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
           snapshot.prefix_hits);
+  counter("stagecoach_kv_store_hits_total",
+          "Prompt tokens that came from the KV store; vllm:prefix_cache_hits_total does not count "
+          "them",
+          snapshot.kv_store_hits);
+  counter("stagecoach_kv_store_saves_total",
+          "KV blocks that the stages were told to save to the KV store", snapshot.kv_saves);
+  gauge("stagecoach_loading_requests",
+        "Waiting sequences for which the stages fetch blocks from the KV store", snapshot.loading);
   counter("vllm:generation_tokens_total", "Tokens generated", snapshot.generated_tokens);
   counter("vllm:num_preemptions_total", "Sequences preempted", snapshot.preemptions);
   counter("stagecoach_share_preemptions_total",

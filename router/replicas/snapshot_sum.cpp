@@ -7,6 +7,7 @@ namespace stagecoach::router {
 void AddSnapshot(const SchedulerSnapshot& one, SchedulerSnapshot& sum) {
   sum.running += one.running;
   sum.waiting += one.waiting;
+  sum.loading += one.loading;
   sum.waiting_high += one.waiting_high;
   sum.waiting_low += one.waiting_low;
   sum.in_flight += one.in_flight;
@@ -17,6 +18,8 @@ void AddSnapshot(const SchedulerSnapshot& one, SchedulerSnapshot& sum) {
   sum.prompt_tokens += one.prompt_tokens;
   sum.prefix_queries += one.prefix_queries;
   sum.prefix_hits += one.prefix_hits;
+  sum.kv_store_hits += one.kv_store_hits;
+  sum.kv_saves += one.kv_saves;
   sum.prefix_cache = one.prefix_cache;
   sum.generated_tokens += one.generated_tokens;
   sum.in_flight_ms += one.in_flight_ms;

@@ -20,12 +20,17 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
       {"max_prefill_chunk", config.max_prefill_chunk},
       {"break_even_rows", config.break_even_rows},
       {"max_waiting", config.max_waiting},
+      {"kv_fetch_min_tokens", config.kv_fetch_min_tokens},
   };
   for (const auto& [name, value] : at_least_one) {
     if (value < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("scheduler: ", name, " is ", value, "; it must be at least 1"));
     }
+  }
+  if (!config.kv_scope.empty() && !config.prefix_cache) {
+    return absl::InvalidArgumentError(
+        "scheduler: a KV store needs the prefix cache, which holds what comes from the store");
   }
   if (config.max_model_len < 2) {
     return absl::InvalidArgumentError(
@@ -147,6 +152,8 @@ void SchedulerCore::Result(const v1::StepResult& result) {
   if (absl::Status status = ApplyResult(state_, result); !status.ok()) Down(status);
 }
 
+void SchedulerCore::Fetched(uint64_t fetch, uint32_t n_blocks) { state_.Fetched(fetch, n_blocks); }
+
 void SchedulerCore::Drain(const absl::Status& reason) {
   if (refused_.ok()) refused_ = reason;
   drains_ = true;
@@ -166,6 +173,7 @@ void SchedulerCore::Interrupt(const absl::Status& reason) {
   if (down_) return;
   interrupted_ = true;
   Tell(PipelineState::kLost);
+  state_.AbandonLoads();
   const size_t n_running = state_.running().size();
   TakeBack(reason);
   if (n_running > 0) {
@@ -184,6 +192,7 @@ void SchedulerCore::Down(const absl::Status& reason) {
   if (std::exchange(down_, true)) return;
   refused_ = absl::UnavailableError(reason.message());
   Tell(PipelineState::kGone);
+  state_.AbandonLoads();
   if (MayMove()) {
     if (!interrupted_) TakeBack(reason);
     MoveOn(/*with_suspects=*/true);
@@ -213,7 +222,8 @@ std::unique_ptr<v1::StepPlan> SchedulerCore::NextPlan() {
 SchedulerSnapshot SchedulerCore::Snapshot() const {
   SchedulerSnapshot snapshot;
   snapshot.running = static_cast<int32_t>(state_.running().size());
-  snapshot.waiting = state_.waiting().size();
+  snapshot.loading = state_.waiting().n_loading();
+  snapshot.waiting = state_.waiting().size() + snapshot.loading;
   snapshot.waiting_high = state_.waiting().n_high();
   snapshot.waiting_low = state_.waiting().n_low();
   snapshot.in_flight = static_cast<int32_t>(state_.in_flight().size());
@@ -222,16 +232,19 @@ SchedulerSnapshot SchedulerCore::Snapshot() const {
   snapshot.share_preemptions = state_.n_share_preemptions();
   snapshot.evicted = n_evicted_;
   for (const auto& tenant : state_.tenants().all()) {
-    snapshot.tenants.push_back({.name = tenant->name,
-                                .weight = tenant->weight,
-                                .running = tenant->n_running,
-                                .waiting = static_cast<uint32_t>(tenant->waiting.size()),
-                                .computed_tokens = tenant->n_computed});
+    snapshot.tenants.push_back(
+        {.name = tenant->name,
+         .weight = tenant->weight,
+         .running = tenant->n_running,
+         .waiting = static_cast<uint32_t>(tenant->waiting.size() + tenant->loading.size()),
+         .computed_tokens = tenant->n_computed});
   }
   snapshot.prompt_tokens = state_.n_prompt_tokens();
   snapshot.prefix_cache = state_.config().prefix_cache;
   snapshot.prefix_queries = state_.n_prefix_queries();
   snapshot.prefix_hits = state_.n_prefix_hits();
+  snapshot.kv_store_hits = state_.n_stored_hits();
+  snapshot.kv_saves = state_.kv().n_saved();
   snapshot.generated_tokens = state_.n_generated_tokens();
   snapshot.in_flight_ms = state_.InFlightMs();
   const KvBlocks& kv = state_.kv();

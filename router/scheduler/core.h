@@ -26,6 +26,8 @@ class SchedulerCore {
               std::chrono::steady_clock::time_point submitted);
   void Cancel(SequenceId id);
   void Result(const v1::StepResult& result);
+  // All stages have read the first n_blocks blocks of a fetch from the KV store.
+  void Fetched(uint64_t fetch, uint32_t n_blocks);
   // Refuses new submissions from now on, with the reason of the first call. The next plan still
   // admits waiting calls; after it, calls that have not begun end with that reason.
   void Drain(const absl::Status& reason);
@@ -42,6 +44,10 @@ class SchedulerCore {
 
   // Null if there is nothing to send now. While the pipeline is lost, this moves sequences instead.
   std::unique_ptr<v1::StepPlan> NextPlan();
+
+  // Fetches that all stages are to carry out in this epoch. Each is answered by Fetched, unless the
+  // pipeline is lost.
+  std::vector<std::unique_ptr<v1::KvFetch>> TakeFetches() { return state_.loads().TakeFetches(); }
 
   bool empty() const { return state_.empty(); }
   // Not OK after Down, or after a result that does not match its plan: the reason why no more plans

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/check.h"
 
@@ -18,8 +19,10 @@ std::vector<uint32_t> NBlocks(const std::vector<SchedulerConfig::KvGroup>& group
 }  // namespace
 
 KvBlocks::KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens,
-                   bool remembers)
-    : max_chunk_tokens_(max_chunk_tokens), remembers_(remembers), tree_(NBlocks(groups)) {
+                   bool remembers, std::string kv_scope)
+    : max_chunk_tokens_(max_chunk_tokens),
+      remembers_(remembers),
+      tree_(NBlocks(groups), std::move(kv_scope)) {
   for (const auto& group : groups) {
     groups_.push_back({static_cast<uint32_t>(group.window),
                        BlockPool(static_cast<uint32_t>(group.n_blocks)),
@@ -54,17 +57,19 @@ uint32_t KvBlocks::Reach(const BlockTables& tables) const {
   return static_cast<uint32_t>(n_blocks * kBlockTokens);
 }
 
+uint32_t KvBlocks::Take(int group) {
+  const BlockPool::Taken taken = groups_[group].pool.Take();
+  if (taken.was_kept) tree_.Forget(group, taken.id);
+  return taken.id;
+}
+
 void KvBlocks::Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta) {
   const size_t n_blocks = BlocksFor(end);
   // All of a sequence's tables have the same length.
   if (tables.front().n_told >= n_blocks) return;
   for (int g = 0; g < n_groups(); ++g) {
     BlockTable& table = tables[g];
-    while (table.ids.size() < n_blocks) {
-      const BlockPool::Taken taken = groups_[g].pool.Take();
-      if (taken.was_kept) tree_.Forget(g, taken.id);
-      table.ids.push_back(taken.id);
-    }
+    while (table.ids.size() < n_blocks) table.ids.push_back(Take(g));
     delta.add_new_blocks()->mutable_ids()->Add(table.ids.begin() + table.n_told, table.ids.end());
     table.n_told = static_cast<uint32_t>(table.ids.size());
   }
@@ -166,19 +171,26 @@ std::vector<uint32_t> KvBlocks::MostTakenOfNew(const std::string& salt,
 }
 
 void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens,
-                        const BlockTables& tables, RememberedPrefix& prefix, uint64_t step) {
+                        const BlockTables& tables, RememberedPrefix& prefix, uint64_t step,
+                        Source source) {
   const size_t n_full = tokens.size() / kBlockTokens;
   if (!remembers_ || prefix.n_blocks >= n_full) return;
   if (prefix.node == nullptr) prefix.node = tree_.PinRoot(salt);
   while (prefix.n_blocks < n_full) {
     const uint32_t i = prefix.n_blocks++;
-    prefix.node = tree_.MovePin(prefix.node, tokens.subspan(i * kBlockTokens, kBlockTokens));
+    const auto of_block = tokens.subspan(i * kBlockTokens, kBlockTokens);
+    prefix.node = tree_.MovePin(prefix.node, of_block);
+    int n_set = 0;
     for (int g = 0; g < n_groups(); ++g) {
       // Another sequence may have computed the same tokens and registered its block first.
       if (prefix.node->block(g) != PrefixTree::kNoBlock || i < tables[g].n_returned) continue;
       tree_.SetBlock(prefix.node, g, tables[g].ids[i]);
       groups_[g].filled_by[tables[g].ids[i]] = step;
+      ++n_set;
     }
+    // If the tree had some of its groups, it was saved with them.
+    const bool is_new = n_set == n_groups() && source == Source::kComputed;
+    if (is_new && !tree_.scope().empty()) Save(*prefix.node, of_block, step);
   }
 }
 
@@ -206,6 +218,7 @@ void KvBlocks::ReturnAll(BlockTables& tables, RememberedPrefix& prefix) {
 }
 
 void KvBlocks::ForgetAfter(uint64_t step) {
+  saves_.clear();
   for (int g = 0; g < n_groups(); ++g) {
     Group& group = groups_[g];
     for (uint32_t id = 0; id < group.pool.n_total(); ++id) {
@@ -233,6 +246,7 @@ bool KvBlocks::TakeBack(BlockTables& tables, RememberedPrefix& prefix, uint32_t 
 }
 
 void KvBlocks::ForgetAll() {
+  saves_.clear();
   for (int g = 0; g < n_groups(); ++g) {
     BlockPool& pool = groups_[g].pool;
     SC_CHECK(pool.n_free() == pool.n_total());

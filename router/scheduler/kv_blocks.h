@@ -8,8 +8,13 @@
 // until the pool reuses them. A sequence that begins with the same tokens adopts these blocks.
 // Every stage executes plans in order, and within one step all rows write before any row reads. So
 // a sequence may adopt a block as soon as the row that fills it is planned.
+//
+// With a scope, servers share blocks through a store (--kv-store). Each plan saves the remembered
+// blocks that the steps before it have computed. A sequence whose prefix the cache lacks may get
+// blocks from the store instead: a restored block is filled before any row of its step runs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -46,13 +51,21 @@ struct RememberedPrefix {
   uint32_t n_blocks = 0;
 };
 
+// Blocks [first, end) of a sequence that the stages hold for it: they have read them from the
+// store.
+struct StoredBlocks {
+  uint64_t fetch = 0;  // v1::KvFetch::id, whose first block is `first`; 0: there are none
+  uint32_t first = 0;
+  uint32_t end = 0;
+};
+
 // Not thread-safe.
 class KvBlocks {
  public:
   // `max_chunk_tokens`: the most positions of one sequence in one step. `remembers`: whether the
-  // prefix cache is on.
+  // prefix cache is on. `kv_scope`: see SchedulerConfig; empty: there is no store.
   KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens,
-           bool remembers = true);
+           bool remembers = true, std::string kv_scope = "");
 
   int n_groups() const { return static_cast<int>(groups_.size()); }
   uint32_t window(int group) const { return groups_[group].window; }
@@ -94,10 +107,28 @@ class KvBlocks {
   // the holds in `gone` have ended.
   std::vector<uint32_t> MostTakenOfNew(const std::string& salt, std::span<const int32_t> tokens,
                                        uint32_t n_tokens, const Holds& gone) const;
+  // What fills a block. The store has what comes from there already.
+  enum class Source : uint8_t { kComputed, kStore };
   // Remembers the full blocks of `tokens`, which steps up to `step` fill. REQUIRES: the tables'
   // blocks hold exactly these tokens.
   void Remember(const std::string& salt, std::span<const int32_t> tokens, const BlockTables& tables,
-                RememberedPrefix& prefix, uint64_t step);
+                RememberedPrefix& prefix, uint64_t step, Source source = Source::kComputed);
+
+  // With a scope only: asks for the full blocks of `tokens` after those that Adopt would use, but
+  // leaves at least one token to compute. Returns the index of the first block. O(blocks), with one
+  // SHA-256 for each block that it asks for.
+  uint32_t AskForMissing(const std::string& salt, std::span<const int32_t> tokens,
+                         v1::KvFetch& fetch) const;
+  // Continues the tables with blocks that `plan` restores from `stored`: as many as there are, or
+  // as the free blocks allow if the next row needs one more. None if the tables end before the
+  // first of them. Returns the number of blocks in the tables.
+  uint32_t Restore(const StoredBlocks& stored, BlockTables& tables, v1::StepPlan& plan);
+  // Adds to `plan` the saves of blocks that steps before `step`, the plan's own, have computed. No
+  // block is overwritten before: a block that becomes free is taken by a later plan, or by this
+  // one, whose saves come first.
+  void TakeSaves(uint64_t step, v1::StepPlan& plan);
+  bool has_saves() const { return !saves_.empty(); }
+  uint64_t n_saved() const { return n_saved_; }  // blocks
 
   // Returns the blocks that no row at `next_position` or later reads. The rows of the step that
   // ends there still read them, so call this only after all of that step's blocks are taken.
@@ -106,7 +137,7 @@ class KvBlocks {
   void ReturnAll(BlockTables& tables, RememberedPrefix& prefix);
 
   // The steps after `step` may not have happened: blocks that they may fill are not adopted any
-  // more. O(blocks).
+  // more, and what is not saved yet never is. O(blocks).
   void ForgetAfter(uint64_t step);
   // Returns what a sequence took for `position` and later positions, which are computed again, by
   // stages that know nothing of its blocks. False, without a change, if blocks that these positions
@@ -124,7 +155,11 @@ class KvBlocks {
                                             std::span<const int32_t> tokens) const;
   // The first block that rows at `next_position` and later read.
   uint32_t FirstSeen(int group, uint32_t next_position) const;
+  uint32_t Take(int group);
   void Return(int group, uint32_t id) { groups_[group].pool.Return(id, tree_.Has(group, id)); }
+  void Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step);
+  // Whether tables of n_there blocks can grow to `end` restored ones, and by one more.
+  bool CanRestore(uint32_t n_there, uint32_t end) const;
 
   struct Group {
     uint32_t window;  // tokens; 0: full attention
@@ -135,6 +170,12 @@ class KvBlocks {
   uint32_t max_chunk_tokens_;
   bool remembers_;
   PrefixTree tree_;
+  struct PendingSave {
+    uint64_t step;  // the last step that may fill the block
+    v1::KvSave save;
+  };
+  std::vector<PendingSave> saves_;
+  uint64_t n_saved_ = 0;
 };
 
 }  // namespace stagecoach::router

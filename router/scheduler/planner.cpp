@@ -26,7 +26,7 @@ Planner::Planner(SchedulerState* state)
 
 std::unique_ptr<v1::StepPlan> Planner::Plan() {
   // The next request may be hours away; until then stages would hold grammars of ended sequences.
-  if (state_.empty()) return PlanReleases();
+  if (state_.is_idle()) return PlanNews();
   if (Sequence* suspect = state_.on_trial()) return PlanTrial(suspect);
   ChooseMicrobatches();
   if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_(n_microbatches_))) {
@@ -61,8 +61,8 @@ void Planner::BeginStep() {
   admitting_ = true;
 }
 
-std::unique_ptr<v1::StepPlan> Planner::PlanReleases() {
-  if (!state_.in_flight().empty() || !state_.has_releases()) return nullptr;
+std::unique_ptr<v1::StepPlan> Planner::PlanNews() {
+  if (!state_.in_flight().empty() || !state_.has_news()) return nullptr;
   BeginStep();
   return Finish();
 }
@@ -274,6 +274,7 @@ bool Planner::TryAdmit(Sequence* sequence) {
   if (std::min(n_prefill_left_, NTokensFor(*sequence)) <= 0) return false;
   if (!room_.ForNewcomer(sequence)) return false;
   state_.Admit(sequence);
+  state_.Restore(sequence, *plan_);
   AddRegistration(*sequence);
   PlanPrefill(sequence);
   SC_CHECK(sequence->last_step == StepNumber());
@@ -339,6 +340,8 @@ std::unique_ptr<v1::StepPlan> Planner::Finish() {
     state_.kv().ReturnBehindWindows(sequence.tables, sequence.next_position - n_taken_back);
   }
   for (uint32_t slot : state_.TakeReleases()) plan_->add_release(slot);
+  state_.kv().TakeSaves(step_.step, *plan_);
+  state_.loads().TakeForgotten(*plan_);
   plan_->set_epoch(state_.epoch());
   plan_->set_step(state_.NumberInEpoch(step_.step));
   state_.PushInFlight(std::move(step_));

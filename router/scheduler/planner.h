@@ -33,9 +33,9 @@ class Planner {
 
  private:
   using Sequences = std::vector<Sequence*>;
-  // A step without rows that tells stages which slots are free. Null while a step is in flight: the
-  // plan that follows its result tells them.
-  std::unique_ptr<v1::StepPlan> PlanReleases();
+  // A step without rows that tells stages which slots are free, what to save and what to forget.
+  // Null while a step is in flight: the plan that follows its result tells them.
+  std::unique_ptr<v1::StepPlan> PlanNews();
   void BeginStep();
   // The next step of a suspect, which runs alone. Null while a step is in flight.
   std::unique_ptr<v1::StepPlan> PlanTrial(Sequence* suspect);

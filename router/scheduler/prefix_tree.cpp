@@ -6,7 +6,8 @@
 
 namespace stagecoach::router {
 
-PrefixTree::PrefixTree(const std::vector<uint32_t>& n_blocks) {
+PrefixTree::PrefixTree(const std::vector<uint32_t>& n_blocks, std::string scope)
+    : scope_(std::move(scope)) {
   for (uint32_t n : n_blocks) of_block_.emplace_back(n, nullptr);
 }
 
@@ -45,6 +46,7 @@ PrefixTree::Node* PrefixTree::PinRoot(const std::string& salt) {
   if (root == nullptr) {
     root = NewNode();
     root->salt_ = salt;
+    if (!scope_.empty()) root->key_ = RootBlockKey(scope_, salt);
   }
   Pin(root.get());
   return root.get();
@@ -66,6 +68,7 @@ PrefixTree::Node* PrefixTree::MovePin(Node* node, std::span<const int32_t> token
     child = NewNode();
     child->parent_ = node;
     child->tokens_ = key.second;
+    if (!scope_.empty()) child->key_ = ChildBlockKey(node->key_, tokens);
     ++node->n_users_;
   }
   Node* const moved = child.get();

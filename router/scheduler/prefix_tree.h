@@ -17,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/kv_block.h"
+#include "router/scheduler/block_key.h"
 
 namespace stagecoach::router {
 
@@ -31,19 +32,22 @@ class PrefixTree {
   class Node {
    public:
     uint32_t block(int group) const { return blocks_[static_cast<size_t>(group)]; }
+    // The name of its block in the KV store. REQUIRES: the tree has a scope.
+    const BlockKey& key() const { return key_; }
 
    private:
     friend class PrefixTree;
     Node* parent_ = nullptr;  // null: the root of a salt
     std::array<int32_t, kBlockTokens> tokens_{};
     std::string salt_;              // only in roots
+    BlockKey key_{};                // zeros without a scope
     std::vector<uint32_t> blocks_;  // by group; kNoBlock: none
     uint32_t n_blocks_ = 0;
     uint32_t n_users_ = 0;  // children and pins
   };
 
-  // n_blocks: per group.
-  explicit PrefixTree(const std::vector<uint32_t>& n_blocks);
+  // n_blocks: per group. scope: of the nodes' keys (block_key.h); empty: nodes have none.
+  explicit PrefixTree(const std::vector<uint32_t>& n_blocks, std::string scope = "");
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
@@ -67,6 +71,7 @@ class PrefixTree {
   // The block's contents are about to be overwritten. REQUIRES: Has(group, block).
   void Forget(int group, uint32_t block);
 
+  const std::string& scope() const { return scope_; }
   size_t n_nodes() const { return children_.size(); }  // without roots
 
  private:
@@ -76,6 +81,7 @@ class PrefixTree {
   // Erases the node and its ancestors, up to the first that is still in use.
   void EraseIfUnused(Node* node);
 
+  const std::string scope_;
   absl::flat_hash_map<std::string, std::unique_ptr<Node>> roots_;
   absl::flat_hash_map<Key, std::unique_ptr<Node>> children_;
   std::vector<std::vector<Node*>> of_block_;  // by group, by block; null: no node has it

@@ -51,6 +51,18 @@ TEST_CASE("PrefixTree: a path shared by two sequences splits where they differ")
   CHECK(path[2]->block(0) == 22);
 }
 
+TEST_CASE("PrefixTree: with a scope, a node's key names the salt and all tokens up to its end") {
+  PrefixTree tree({100}, "model");
+  const auto tokens = TokenRange(2 * kBlock);
+  Insert(tree, "a", tokens, 10);
+  Insert(tree, "b", tokens, 20);
+  const BlockKey first = ChildBlockKey(RootBlockKey("model", "a"), TokenRange(kBlock));
+  const auto path = tree.Find("a", tokens);
+  CHECK(path[0]->key() == first);
+  CHECK(path[1]->key() == ChildBlockKey(first, std::span(tokens).subspan(kBlock)));
+  CHECK(tree.Find("b", tokens)[1]->key() != path[1]->key());
+}
+
 TEST_CASE("PrefixTree: unused nodes are removed, starting at the end of a path") {
   PrefixTree tree({100, 100});
   const auto tokens = TokenRange(3 * kBlock);

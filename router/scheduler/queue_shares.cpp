@@ -55,17 +55,32 @@ absl::Status Full(const SchedulerState& state, const Bound& sequences) {
 
 // The last sequence, in order of service, among the tenant's calls that have not begun. Null: none.
 Sequence* LastNotBegun(const Tenant& tenant) {
-  for (auto one = tenant.waiting.rbegin(); one != tenant.waiting.rend(); ++one) {
-    if (!(*one)->request->call->begun) return *one;
+  Sequence* last = nullptr;
+  for (const auto* sequences : {&tenant.waiting, &tenant.loading}) {
+    const auto found = std::find_if(sequences->rbegin(), sequences->rend(),
+                                    [](const Sequence* one) { return !one->request->call->begun; });
+    if (found == sequences->rend()) continue;
+    if (last == nullptr || ServedFirst()(last, *found)) last = *found;
   }
-  return nullptr;
+  return last;
+}
+
+// The tenants of the queue's sequences.
+std::vector<const Tenant*> TenantsInQueue(const SchedulerState& state) {
+  std::vector<const Tenant*> tenants(state.waiting().tenants().begin(),
+                                     state.waiting().tenants().end());
+  if (state.waiting().n_loading() == 0) return tenants;
+  for (const auto& tenant : state.tenants().all()) {
+    if (tenant->waiting.empty() && !tenant->loading.empty()) tenants.push_back(tenant.get());
+  }
+  return tenants;
 }
 
 // The next sequence to evict: from the tenant furthest beyond its share. Null: none.
 Sequence* FirstToGo(const SchedulerState& state, const Tenant& but_for, const Bound& bound) {
   Sequence* first = nullptr;
   double times_share = 1;
-  for (const Tenant* tenant : state.waiting().tenants()) {
+  for (const Tenant* tenant : TenantsInQueue(state)) {
     const double times = state.tenants().TimesShare(*tenant, bound.of_tenant(*tenant), bound.most);
     if (tenant == &but_for || times <= times_share) continue;
     if (Sequence* last = LastNotBegun(*tenant)) {

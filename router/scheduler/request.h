@@ -37,7 +37,10 @@ struct SequenceOutput {
 struct SequenceTimes {
   double queue_ms = 0;  // submission to first scheduled
   uint32_t preemptions = 0;
-  uint32_t n_cached_tokens = 0;  // prompt tokens from the prefix cache at the first admission
+  // Prompt tokens that were not computed at the first admission: the prefix cache or the KV store
+  // had them.
+  uint32_t n_cached_tokens = 0;
+  uint32_t n_stored_tokens = 0;  // part of these: from the KV store
 };
 
 // One step of a traced sequence, from its plan to its result. Only a sample of the steps is

@@ -27,6 +27,10 @@ struct CancelMessage {
 struct ResultMessage {
   std::unique_ptr<v1::StepResult> result;
 };
+struct FetchedMessage {
+  uint64_t fetch;
+  uint32_t n_blocks;
+};
 struct DownMessage {
   absl::Status reason;
 };
@@ -45,8 +49,8 @@ struct SnapshotMessage {
 };
 struct StopMessage {};
 using Message =
-    std::variant<SubmitMessage, CancelMessage, ResultMessage, DownMessage, InterruptedMessage,
-                 ResumedMessage, DrainMessage, SnapshotMessage, StopMessage>;
+    std::variant<SubmitMessage, CancelMessage, ResultMessage, FetchedMessage, DownMessage,
+                 InterruptedMessage, ResumedMessage, DrainMessage, SnapshotMessage, StopMessage>;
 
 class SchedulerThread final : public Scheduler {
  public:
@@ -66,6 +70,9 @@ class SchedulerThread final : public Scheduler {
     StageClientEvents events;
     events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
       Post(ResultMessage{std::move(result)});
+    };
+    events.on_fetched = [this](uint64_t fetch, uint32_t n_blocks) {
+      Post(FetchedMessage{fetch, n_blocks});
     };
     events.on_down = [this](absl::Status reason) { Post(DownMessage{std::move(reason)}); };
     events.on_interrupted = [this](absl::Status reason) {
@@ -119,6 +126,9 @@ class SchedulerThread final : public Scheduler {
     }
     // The client does not know when a result did not match its plan.
     if (!stopping_ && !core_.failure().ok()) client_.Fail(core_.failure());
+    for (auto& fetch : core_.TakeFetches()) {
+      client_.Fetch(core_.state().epoch(), std::move(fetch));
+    }
     while (std::unique_ptr<v1::StepPlan> plan = core_.NextPlan()) client_.Send(std::move(plan));
     // After planning, so that a snapshot shows the effect of the messages before it.
     for (auto& done : snapshots_) done(core_.Snapshot());
@@ -132,6 +142,7 @@ class SchedulerThread final : public Scheduler {
   void Handle(SubmitMessage& m) { core_.Submit(std::move(m.requests), m.submitted); }
   void Handle(CancelMessage& m) { core_.Cancel(m.id); }
   void Handle(ResultMessage& m) { core_.Result(*m.result); }
+  void Handle(FetchedMessage& m) { core_.Fetched(m.fetch, m.n_blocks); }
   void Handle(DownMessage& m) { core_.Down(m.reason); }
   void Handle(InterruptedMessage& m) { core_.Interrupt(m.reason); }
   void Handle(ResumedMessage& m) { core_.Resume(m.epoch, m.kv_kept); }

@@ -55,12 +55,20 @@ struct SchedulerConfig : SchedulerFlags {
     uint64_t n_blocks = 0;
   };
   std::vector<KvGroup> kv_groups;
+  // What decides the bits of a KV block besides its tokens: names model, numerics, dtype and
+  // adapter. Servers with the same scope share blocks through a store (--kv-store); this needs
+  // prefix_cache. Empty: there is no store.
+  std::string kv_scope;
+  // A prompt of which the prefix cache lacks fewer tokens than this is computed without asking the
+  // store.
+  int32_t kv_fetch_min_tokens = 64;
   uint64_t epoch = 1;
 };
 
 struct SchedulerSnapshot {
   int32_t running = 0;
-  int32_t waiting = 0;
+  int32_t waiting = 0;       // also those that load
+  int32_t loading = 0;       // wait for KV blocks from the store
   int32_t waiting_high = 0;  // waiting with a priority below 0
   int32_t waiting_low = 0;   // waiting with a priority above 0
   int32_t in_flight = 0;     // microbatches
@@ -68,9 +76,11 @@ struct SchedulerSnapshot {
   uint64_t preemptions = 0;
   uint64_t share_preemptions = 0;  // part of preemptions: for a tenant that waited below its share
   uint64_t evicted = 0;  // sequences evicted from a full queue to make room for another tenant
-  uint64_t prompt_tokens = 0;  // computed, without prefix cache hits
+  uint64_t prompt_tokens = 0;  // computed, without those from prefix cache and KV store
   // Prompt tokens of admitted sequences, and those of them that the prefix cache had.
   uint64_t prefix_queries = 0, prefix_hits = 0;
+  uint64_t kv_store_hits = 0;  // prompt tokens that the cache lacked and the KV store had
+  uint64_t kv_saves = 0;       // blocks that the stages were told to save to the store
   bool prefix_cache = false;
   uint64_t generated_tokens = 0;
   double in_flight_ms = 0;  // time with at least one microbatch in flight

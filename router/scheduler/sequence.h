@@ -16,6 +16,7 @@ struct Tenant;
 
 struct Sequence : std::enable_shared_from_this<Sequence> {
   enum class State : uint8_t {
+    kLoading,  // waits for KV blocks from the store, before it enters the queue
     kWaiting,  // in the queue; rows from before a preemption may still be in flight
     kRunning,  // has a slot and blocks
     kEnded,    // rows planned before the end may still be in flight
@@ -55,6 +56,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // Tokens that the prefill computes: all known tokens, without those adopted from the prefix
   // cache. In the queue: the value when the sequence entered it, plus tokens that came since.
   uint32_t n_to_prefill = 0;
+
+  uint64_t fetch = 0;  // that brings it blocks from the KV store, before its admission; 0: none
 
   uint32_t n_in_flight = 0;  // rows of steps whose result has not come
   // Rows in flight that sample, so their tokens are unknown; at most 2.

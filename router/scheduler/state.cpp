@@ -24,7 +24,8 @@ SchedulerState::SchedulerState(const SchedulerConfig& config)
     : config_(config),
       kv_(config.kv_groups,
           static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens)),
-          config.prefix_cache),
+          config.prefix_cache, config.kv_scope),
+      loads_(config, &kv_),
       epoch_(config.epoch) {
   for (int32_t slot = config.max_sequences; slot > 0; --slot) {
     free_slots_.push_back(static_cast<uint32_t>(slot - 1));
@@ -45,7 +46,7 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
       std::make_shared<Sequence>(std::move(request), tenant, next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
   tenants_.Enter(tenant);
-  Queue(sequence.get(), has_twin);
+  if (!Load(sequence.get(), has_twin)) Queue(sequence.get(), has_twin);
   JudgeLosses(sequence.get());
   SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
 }
@@ -57,8 +58,10 @@ void SchedulerState::Queue(Sequence* sequence, bool has_twin) {
     const uint32_t of_twin = has_twin && config_.prefix_cache
                                  ? (sequence->n_tokens() - 1) / kBlockTokens * kBlockTokens
                                  : 0;
-    sequence->n_to_prefill -=
-        std::max(of_twin, kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens()));
+    const uint32_t cached = kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens());
+    const StoredBlocks stored = loads_.Of(*sequence);
+    const uint32_t reach = stored.first * kBlockTokens <= cached ? stored.end * kBlockTokens : 0;
+    sequence->n_to_prefill -= std::max({of_twin, cached, reach});
   }
   waiting_.Add(sequence);
 }
@@ -144,9 +147,12 @@ void SchedulerState::Preempt(Sequence* sequence) {
 void SchedulerState::End(Sequence* sequence) {
   if (sequence->running()) {
     Vacate(sequence);
+  } else if (sequence->state == Sequence::State::kLoading) {
+    waiting_.RemoveLoading(sequence);
   } else {
     waiting_.Remove(sequence);
   }
+  loads_.Leave(sequence);
   sequence->state = Sequence::State::kEnded;
   tenants_.Leave(sequence->tenant);
   std::erase_if(suspects_, [sequence](const auto& suspect) { return suspect.get() == sequence; });
@@ -169,8 +175,10 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndEach(
 
 std::vector<std::shared_ptr<Sequence>> SchedulerState::EndCall(const Sequence& one) {
   std::vector<std::shared_ptr<Sequence>> left;
-  for (Sequence* other : one.tenant->waiting) {
-    if (other->request->call == one.request->call) left.push_back(other->shared_from_this());
+  for (const auto* sequences : {&one.tenant->waiting, &one.tenant->loading}) {
+    for (Sequence* other : *sequences) {
+      if (other->request->call == one.request->call) left.push_back(other->shared_from_this());
+    }
   }
   return EndEach(std::move(left));
 }
@@ -266,6 +274,7 @@ void SchedulerState::BeginEpoch(uint64_t epoch, bool kv_kept) {
   }
   if (!kv_kept) kv_.ForgetAll();
   releases_.clear();  // no stage knows a sequence
+  loads_.Open();
   epoch_ = epoch;
   steps_before_epoch_ = n_steps_;
 }
@@ -334,7 +343,7 @@ void SchedulerState::CheckSequence(const Sequence& sequence, uint32_t n_rows,
                                    uint32_t n_samples) const {
   SC_CHECK(sequence.n_in_flight == n_rows && sequence.n_in_flight_samples == n_samples);
   if (!sequence.running()) {
-    SC_CHECK(sequence.state == Sequence::State::kWaiting);
+    SC_CHECK(sequence.state != Sequence::State::kEnded);
     for (const BlockTable& table : sequence.tables) SC_CHECK(table.ids.empty());
     SC_CHECK(sequence.prefix.node == nullptr);
     return;
@@ -365,7 +374,8 @@ void SchedulerState::CheckConsistency() const {
   size_t n_running = 0;
   uint32_t n_present = 0;
   for (const auto& tenant : tenants_.all()) {
-    SC_CHECK(tenant->n_present == tenant->n_running + tenant->waiting.size());
+    SC_CHECK(tenant->n_present ==
+             tenant->n_running + tenant->waiting.size() + tenant->loading.size());
     SC_CHECK(waiting_.tenants().contains(tenant.get()) == !tenant->waiting.empty());
     n_present += tenant->n_present;
   }
@@ -384,7 +394,9 @@ void SchedulerState::CheckConsistency() const {
   }
   SC_CHECK(n_running == running_.size());
   SC_CHECK(slots.size() == static_cast<size_t>(config_.max_sequences));
-  SC_CHECK(sequences_.size() == n_running + static_cast<size_t>(waiting_.size()));
+  SC_CHECK(sequences_.size() ==
+           n_running + static_cast<size_t>(waiting_.size() + waiting_.n_loading()));
+  loads_.CheckConsistency();
   for (int g = 0; g < kv_.n_groups(); ++g) {
     SC_CHECK(kv_.n_free(g) + holds[g].size() == kv_.n_total(g));
     for (const auto& [id, n] : holds[g]) SC_CHECK(kv_.n_holders(g, id) == n);

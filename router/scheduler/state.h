@@ -1,6 +1,6 @@
-// All state of the scheduler, and the transitions that keep it consistent: a sequence is waiting,
-// running or ended; a slot is free or belongs to one running sequence; a block is free or in the
-// tables of running sequences.
+// All state of the scheduler, and the transitions that keep it consistent: a sequence is loading,
+// waiting, running or ended; a slot is free or belongs to one running sequence; a block is free or
+// in the tables of running sequences.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "router/scheduler/kv_blocks.h"
+#include "router/scheduler/kv_loads.h"
 #include "router/scheduler/scheduler.h"
 #include "router/scheduler/sequence.h"
 #include "router/scheduler/tenant.h"
@@ -44,6 +45,7 @@ class SchedulerState {
   KvBlocks& kv() { return kv_; }
   const KvBlocks& kv() const { return kv_; }
   const WaitingQueue& waiting() const { return waiting_; }
+  KvLoads& loads() { return loads_; }
   Tenants& tenants() { return tenants_; }
   const Tenants& tenants() const { return tenants_; }
   // All tenants' sequences, by priority, then arrival.
@@ -55,13 +57,21 @@ class SchedulerState {
   // Null if there is no sequence with this id.
   Sequence* Find(SequenceId id) const;
 
-  // Adds a new waiting sequence. has_twin: a sequence with the same prompt waits already and is
-  // served before this one. REQUIRES: its id is not in use.
+  // Adds a new sequence, which waits or loads. has_twin: the sequence before it has the same prompt
+  // and is served before this one. REQUIRES: its id is not in use.
   void Add(std::unique_ptr<SequenceRequest> request,
            std::chrono::steady_clock::time_point submitted, bool has_twin = false);
   // Waiting -> running: assigns a slot and adopts remembered blocks. REQUIRES: has_free_slot(), no
   // row of it is in flight.
   void Admit(Sequence* sequence);
+  // All stages have these blocks of a fetch: its sequences enter the queue.
+  void Fetched(uint64_t fetch, uint32_t n_blocks);
+  // No fetch will be answered, and the stages forget all. Sequences that load enter the queue.
+  // None loads until BeginEpoch.
+  void AbandonLoads();
+  // The sequence was admitted by the step being planned: lets `plan` restore blocks that the stages
+  // hold for it and the prefix cache lacks. It goes on behind them.
+  void Restore(Sequence* sequence, v1::StepPlan& plan);
   // Whether it may adopt blocks of other sequences. False while it needs its prompt's logprobs.
   static bool MayAdopt(const Sequence& sequence);
   // Its full blocks with known tokens may be adopted by other sequences from now on.
@@ -74,7 +84,7 @@ class SchedulerState {
   void BeginTurn();
   // Running -> waiting: frees its slot and its unshared blocks at once.
   void Preempt(Sequence* sequence);
-  // Waiting or running -> ended: removes it; only its rows in flight still refer to it.
+  // Loading, waiting or running -> ended: removes it; only its rows in flight still refer to it.
   void End(Sequence* sequence);
   // Appends a sampled token to the sequence.
   void AppendToken(Sequence* sequence, int32_t token);
@@ -120,8 +130,11 @@ class SchedulerState {
   InFlightStep PopInFlight();
   double InFlightMs() const;
 
-  // Stages do not know yet that some slot is free.
-  bool has_releases() const { return !releases_.empty(); }
+  // Nothing can be computed: all sequences load, if there are any.
+  bool is_idle() const { return running_.empty() && waiting_.empty(); }
+  // There is something to tell the stages, even in a plan without rows: a slot is free, blocks are
+  // to be saved, a fetch to be forgotten.
+  bool has_news() const { return !releases_.empty() || kv_.has_saves() || loads_.has_forgotten(); }
 
   uint64_t n_steps() const { return n_steps_; }
   // Progress of the pipeline in tokens. Each step counts its tokens, but at least break_even_rows:
@@ -136,11 +149,16 @@ class SchedulerState {
   uint64_t n_prompt_tokens() const { return n_prompt_tokens_; }
   uint64_t n_prefix_queries() const { return n_prefix_queries_; }
   uint64_t n_prefix_hits() const { return n_prefix_hits_; }
+  uint64_t n_stored_hits() const { return n_stored_hits_; }
 
   // Recounts everything from the sequences; O(blocks + sequences).
   void CheckConsistency() const;
 
  private:
+  // Lets a new sequence load, if that is worth it. False: it is to be queued.
+  bool Load(Sequence* sequence, bool has_twin);
+  // Loading -> waiting. All have the same prompt.
+  void QueueLoaded(const std::vector<Sequence*>& loaded);
   // Adds it to the queue, with an estimate of its prefill tokens.
   void Queue(Sequence* sequence, bool has_twin = false);
   // `keep`: its blocks may be adopted.
@@ -163,6 +181,7 @@ class SchedulerState {
   absl::flat_hash_map<SequenceId, std::shared_ptr<Sequence>> sequences_;  // without ended ones
   Tenants tenants_;
   WaitingQueue waiting_;
+  KvLoads loads_;
   RunningSet running_;
   std::vector<uint32_t> free_slots_;
   std::vector<uint32_t> releases_;
@@ -179,7 +198,7 @@ class SchedulerState {
   uint64_t n_share_preemptions_ = 0;
   uint64_t n_generated_tokens_ = 0;
   uint64_t n_prompt_tokens_ = 0;
-  uint64_t n_prefix_queries_ = 0, n_prefix_hits_ = 0;
+  uint64_t n_prefix_queries_ = 0, n_prefix_hits_ = 0, n_stored_hits_ = 0;
 };
 
 }  // namespace stagecoach::router

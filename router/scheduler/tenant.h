@@ -40,11 +40,12 @@ struct Tenant {
   // SchedulerState::clock.
   std::optional<uint64_t> refused_at;
 
-  uint32_t n_present = 0;  // waiting and running sequences
+  uint32_t n_present = 0;  // loading, waiting and running sequences
   uint32_t n_running = 0;
   absl::btree_set<Sequence*, ServedFirst> waiting;
-  // Waiting sequences that never had a slot, also counted above. Its part of the queue counts
-  // these.
+  absl::btree_set<Sequence*, ServedFirst> loading;  // not served yet (kv_loads.h)
+  // Waiting and loading sequences that never had a slot, also counted above. Its part of the queue
+  // counts these.
   uint32_t n_new = 0;
   uint64_t n_new_tokens = 0;
 };
@@ -73,8 +74,8 @@ class Tenants {
   Tenant* Of(const Account& account);
   const std::vector<std::unique_ptr<Tenant>>& all() const { return all_; }
 
-  // Counts a sequence that arrives or leaves. A tenant is active while it has a waiting or running
-  // sequence.
+  // Counts a sequence that arrives or leaves. A tenant is active while it has a loading, waiting or
+  // running sequence.
   void Enter(Tenant* tenant);
   void Leave(Tenant* tenant);
   uint32_t n_active() const { return n_active_; }

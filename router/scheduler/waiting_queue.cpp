@@ -15,6 +15,7 @@ void WaitingQueue::Add(Sequence* sequence) {
     tenants_.insert(tenant);
   }
   SC_CHECK(tenant->waiting.insert(sequence).second);
+  ++n_sequences_;
   Count(*sequence, 1);
   n_to_prefill_ += sequence->n_to_prefill;
 }
@@ -26,8 +27,21 @@ void WaitingQueue::Remove(Sequence* sequence) {
     SC_CHECK(tenants_.erase(tenant) == 1);
     tenant->refused_at.reset();
   }
+  --n_sequences_;
   Count(*sequence, -1);
   n_to_prefill_ -= sequence->n_to_prefill;
+}
+
+void WaitingQueue::AddLoading(Sequence* sequence) {
+  SC_CHECK(sequence->tenant->loading.insert(sequence).second);
+  ++n_loading_;
+  Count(*sequence, 1);
+}
+
+void WaitingQueue::RemoveLoading(Sequence* sequence) {
+  SC_CHECK(sequence->tenant->loading.erase(sequence) == 1);
+  --n_loading_;
+  Count(*sequence, -1);
 }
 
 void WaitingQueue::AddToken(Sequence* sequence) {
@@ -45,7 +59,6 @@ void WaitingQueue::Charge(Tenant* tenant, uint64_t n_tokens) {
 }
 
 void WaitingQueue::Count(const Sequence& sequence, int sign) {
-  n_sequences_ += sign;
   if (!sequence.was_admitted) {
     n_new_ += sign;
     n_new_tokens_ += sign * uint64_t{sequence.n_prompt};

@@ -25,6 +25,8 @@ SHAPES = {
     "mistral-7b": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
                        intermediate_size=14336, vocab_size=32768, sliding_window=None, max_position_embeddings=32768,
                        rope_theta=1000000.0),
+    "opt-125m": dict(hidden_size=768, word_embed_proj_dim=768, num_hidden_layers=12, num_attention_heads=12, ffn_dim=3072,
+                     vocab_size=50272, max_position_embeddings=2048),
     "opt-6.7b": dict(hidden_size=4096, word_embed_proj_dim=4096, num_hidden_layers=32, num_attention_heads=32, ffn_dim=16384,
                      vocab_size=50272, max_position_embeddings=2048),
     "opt-13b": dict(hidden_size=5120, word_embed_proj_dim=5120, num_hidden_layers=40, num_attention_heads=40, ffn_dim=20480,

@@ -30,12 +30,13 @@ ALLOWED = {
     "worker/kv_store": ["common", "common/redis"],
     "worker/loader": ["common", "common/model", "common/gguf"],
     "worker/model": ["worker/loader", "kernels", "common", "common/config", "common/model", "common/gguf", "proto"],
+    "worker/kv_exchange": ["worker/kv_store", "worker/model", "kernels", "common", "proto"],
     "worker/transport": ["common", "common/rpc", "proto"],
     "worker/transport/nccl": ["worker/transport", "kernels", "kernels/cuda", "common"],
-    "worker/stage": ["worker/model", "worker/transport", "kernels", "common", "common/flight", "common/text",
+    "worker/stage": ["worker/kv_exchange", "worker/model", "worker/transport", "kernels", "common", "common/flight", "common/text",
                      "common/trace", "proto"],
-    "worker/service": ["worker/stage", "worker/model", "worker/transport", "kernels", "common", "common/fd_store",
-                       "common/rpc", "common/text", "proto"],
+    "worker/service": ["worker/stage", "worker/kv_exchange", "worker/kv_store", "worker/loader", "worker/model",
+                       "worker/transport", "kernels", "common", "common/fd_store", "common/rpc", "common/text", "proto"],
     "worker": ["worker/service", "worker/transport", "worker/transport/nccl", "kernels", "kernels/cpu", "kernels/cuda", "common",
                "common/fd_store", "common/flags", "common/flight", "common/metrics", "common/rpc", "common/trace"],
     "router/sizing": ["common", "common/model", "proto"],
@@ -67,6 +68,7 @@ ALLOWED = {
 }
 # Tests may also use these fakes and seams of folders below them.
 ALLOWED_IN_TESTS = {
+    "worker/kv_exchange": ["kernels/reference"],
     "worker/model": ["kernels/reference"],
     "worker/transport/nccl": ["worker/transport/testing"],
     "worker/stage": ["kernels/reference", "worker/transport/testing"],

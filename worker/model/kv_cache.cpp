@@ -17,6 +17,7 @@ constexpr uint64_t kAlignment = 256;  // the alignment of an allocation's start 
 
 KvCache::KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, DType dtype)
     : spec_(spec),
+      first_layer_(first_layer),
       layers_(std::span(spec.layers)
                   .subspan(static_cast<size_t>(first_layer), static_cast<size_t>(n_layers))),
       dtype_(dtype) {}
@@ -26,11 +27,19 @@ uint64_t KvCache::layer_block_bytes() const {
          static_cast<uint64_t>(spec_.head_dim) * DTypeBytes(dtype_);
 }
 
+std::vector<KvPart> KvCache::parts() const {
+  std::vector<KvPart> parts;
+  int32_t layer = first_layer_;
+  for (const LayerSpec& spec : layers_) {
+    parts.push_back(
+        {.layer = layer++, .kv_group = spec.kv_group, .bytes = 2 * layer_block_bytes()});
+  }
+  return parts;
+}
+
 std::vector<uint64_t> KvCache::block_bytes() const {
   std::vector<uint64_t> bytes(spec_.kv_groups.size(), 0);
-  for (const LayerSpec& layer : layers_) {
-    bytes[static_cast<size_t>(layer.kv_group)] += 2 * layer_block_bytes();
-  }
+  for (const KvPart& part : parts()) bytes[static_cast<size_t>(part.kv_group)] += part.bytes;
   return bytes;
 }
 

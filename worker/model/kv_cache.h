@@ -17,6 +17,8 @@ class KvCache {
   // Covers layers [first_layer, first_layer + n_layers) of `spec`, which must outlive the cache.
   KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, DType dtype);
 
+  // The layers' parts of a block.
+  std::vector<KvPart> parts() const;
   // By KV group: bytes of one block over these layers (0: the group has no layer here).
   std::vector<uint64_t> block_bytes() const;
   // `n_blocks` is by KV group. Frees the previous allocation first.
@@ -29,6 +31,7 @@ class KvCache {
   uint64_t layer_block_bytes() const;  // of the keys only
 
   const ModelSpec& spec_;
+  const int32_t first_layer_;
   std::span<const LayerSpec> layers_;
   DType dtype_;
   struct Layer {

@@ -75,6 +75,13 @@ class StageModelImpl final : public StageModel {
   uint64_t weights_bytes() const override { return weights_->n_bytes; }
   uint64_t scratch_bytes() const override { return scratch_bytes_; }
   std::vector<uint64_t> kv_block_bytes() const override { return kv_.block_bytes(); }
+  std::vector<KvPart> kv_parts() const override { return kv_.parts(); }
+  void ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) override {
+    ops_->ExportKv(KvCopy(part, blocks, host));
+  }
+  void ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) override {
+    ops_->ImportKv(KvCopy(part, blocks, const_cast<void*>(host)));  // which only reads it
+  }
   int32_t max_logit_rows() const override { return max_logit_rows_; }
   float* hidden_buffer() override { return hidden_.As<float>(); }
   int32_t* sampled_tokens() override { return step_->sampled; }
@@ -168,6 +175,13 @@ class StageModelImpl final : public StageModel {
   }
 
  private:
+  kernels::KvCopyArgs KvCopy(size_t part, std::span<const uint32_t> blocks, void* host) const {
+    return {.kv = kv_.layer(static_cast<int32_t>(part)),
+            .n_kv_heads = spec_.n_kv_heads,
+            .head_dim = spec_.head_dim,
+            .blocks = blocks,
+            .host = host};
+  }
   // Runs the layers of the step built last.
   void RunLayers(float* hidden) {
     if (options_.is_first) Embed(hidden);

@@ -54,6 +54,13 @@ using LogitRows = std::optional<std::span<const int32_t>>;
 // load with that status.
 using LoadProgressFn = std::function<absl::Status(uint64_t bytes_done, uint64_t bytes_total)>;
 
+// The part of a KV block that one layer of the stage holds.
+struct KvPart {
+  int32_t layer = 0;     // counted over the whole model
+  int32_t kv_group = 0;  // whose block ids it has
+  uint64_t bytes = 0;    // of keys and values in the order of Ops::ExportKv
+};
+
 class StageModel {
  public:
   // Checks every tensor's name, shape and dtype before any large allocation, then reads only the
@@ -75,6 +82,13 @@ class StageModel {
   // Memory that `memory` finds keeps its keys and values.
   virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks,
                                   const LastingMemory& memory = {}) = 0;
+
+  // The stage's part of a KV block, by layer.
+  virtual std::vector<KvPart> kv_parts() const = 0;
+  // Copy kv_parts()[part] of these blocks, one after the other, to or from host memory: see
+  // Ops::ExportKv and Ops::ImportKv. REQUIRES: AllocateKv().
+  virtual void ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) = 0;
+  virtual void ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) = 0;
 
   // Prepares work that the device can do in advance, such as capturing CUDA graphs. Call it after
   // AllocateKv. It reads and writes nothing in the cache, because captured work does not run.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "worker/kv_store/kv_store.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -39,6 +40,7 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
   SC_RETURN_IF_ERROR(CheckRange("max_sequences", config.max_sequences(), 1, kMostSequences));
   SC_RETURN_IF_ERROR(CheckRange("max_model_len", config.max_model_len(), 1, kMostTokens));
   SC_RETURN_IF_ERROR(CheckRange("max_logprobs", config.max_logprobs(), 0, kMostLogprobs));
+  if (!config.kv_store().empty()) SC_RETURN_IF_ERROR(OpenKvStore(config.kv_store(), 1).status());
   if (request.stage() >= request.n_stages()) {
     return absl::InvalidArgumentError(
         fmt::format("stage {} does not exist: there are {} stages, counted from 0", request.stage(),

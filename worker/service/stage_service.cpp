@@ -278,6 +278,7 @@ grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequ
   if (!status.ok()) CheckDevice();
   response->set_transport(transport_->Description());
   response->set_kv_since_epoch(kept_.kv_since());
+  response->set_has_kv_store(Exchange() != nullptr);
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);
 }
@@ -285,6 +286,11 @@ grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequ
 std::shared_ptr<text::GrammarCache> StageService::Grammars() {
   MutexLock lock(mutex_);
   return grammars_;
+}
+
+std::shared_ptr<KvExchange> StageService::Exchange() const {
+  const MutexLock lock(mutex_);
+  return exchange_;
 }
 
 grpc::Status StageService::PrepareGrammar(grpc::ServerContext* context,
@@ -365,6 +371,7 @@ v1::StatsResponse StageService::ReadStats() {
   }
   v1::StatsResponse stats;
   if (executor != nullptr) stats = executor->Stats(false);
+  if (const auto exchange = Exchange()) *stats.mutable_kv_store() = exchange->Stats();
   stats.set_started_unix_s(static_cast<double>(started_unix_ns_) / 1e9);
   stats.set_cpu_s(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
   MutexLock lock(mutex_);

@@ -16,6 +16,7 @@
 #include "common/work_queue.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
+#include "worker/kv_exchange/kv_exchange.h"
 #include "worker/model/stage_model.h"
 #include "worker/service/kept_memory.h"
 #include "worker/service/lease_table.h"
@@ -113,6 +114,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Runs the first steps of a model that is loaded.
   absl::StatusOr<v1::MemoryReport> FirstSteps(const v1::LoadRequest& request, int32_t n_links);
   absl::Status PrepareModel();
+  absl::Status StartExchange(const v1::LoadConfig& config);
+  void SetExchange(std::shared_ptr<KvExchange> exchange);
   // Called after a failure.
   void CheckDevice();
   void SetPhase(void (v1::LoadPhases::*set)(double), double ms);
@@ -121,6 +124,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   absl::Status StopExecutor(const absl::Status& reason);
   void Lose(absl::Status status);  // the process cannot be used any more
   std::shared_ptr<text::GrammarCache> Grammars();
+  std::shared_ptr<KvExchange> Exchange() const;
 
   kernels::Ops* const ops_;
   const int32_t n_threads_;
@@ -144,6 +148,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   v1::MemoryReport memory_ ABSL_GUARDED_BY(mutex_);     // absent: empty
   // The last stage has one; null on other stages.
   std::shared_ptr<text::GrammarCache> grammars_ ABSL_GUARDED_BY(mutex_);
+  // For the loaded layers. Null: there is no store for KV blocks.
+  std::shared_ptr<KvExchange> exchange_ ABSL_GUARDED_BY(mutex_);
 
   // Accessed only in the state that the call holds.
   v1::LoadRequest loaded_;           // empty: nothing is loaded

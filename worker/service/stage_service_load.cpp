@@ -16,6 +16,7 @@
 #include "common/size.h"
 #include "common/status.h"
 #include "common/text/grammar_cache.h"
+#include "worker/loader/checkpoint_id.h"
 #include "worker/model/link_needs.h"
 #include "worker/service/load_beat.h"
 #include "worker/service/load_request.h"
@@ -64,6 +65,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     return Loaded();
   }
   loaded_.Clear();
+  SetExchange(nullptr);
   model_.reset();  // before the new model takes memory
   kv_blocks_.clear();
   {
@@ -104,6 +106,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     grammars_ = std::move(grammars);
   }
   laps.End("vocabulary");
+  SC_RETURN_IF_ERROR(StartExchange(config));
 
   const Clock::time_point profiling = Clock::now();
   beat.SetDoing("profiling the largest step");
@@ -113,6 +116,11 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   spdlog::debug("stage {}/{}: loaded after {}", request.stage(), request.n_stages(),
                 laps.ToString());
   report.set_load_ms(load_ms);
+  if (!config.kv_store().empty()) {
+    SC_ASSIGN_OR_RETURN(*report.mutable_checkpoint_id(),
+                        CheckpointId(request.model_dir(), config.adapter_dir(),
+                                     config.load_format() != v1::LOAD_FORMAT_DUMMY));
+  }
   kept_.KeepWeights(report);
   {
     MutexLock lock(mutex_);
@@ -152,6 +160,24 @@ absl::StatusOr<v1::MemoryReport> StageService::FirstSteps(const v1::LoadRequest&
                        {.config = config,
                         .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
                         .n_links = n_links});
+}
+
+void StageService::SetExchange(std::shared_ptr<KvExchange> exchange) {
+  {
+    const MutexLock lock(mutex_);
+    exchange_.swap(exchange);
+  }
+  // The one before ends here, without the lock: it saves what is queued.
+}
+
+absl::Status StageService::StartExchange(const v1::LoadConfig& config) {
+  if (config.kv_store().empty()) return absl::OkStatus();
+  SC_ASSIGN_OR_RETURN(std::shared_ptr<KvExchange> exchange,
+                      KvExchange::Start({.store = config.kv_store(),
+                                         .memory_bytes = config.kv_store_memory_bytes()},
+                                        model_->kv_parts(), ops_));
+  SetExchange(std::move(exchange));
+  return absl::OkStatus();
 }
 
 absl::Status StageService::PrepareModel() {
@@ -221,6 +247,8 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
     kv_blocks_ = kv_blocks;
   }
   SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
+  // Copies of the last epoch may still be queued, and its host memory is free already.
+  if (Exchange() != nullptr) SC_RETURN_IF_ERROR(ops_->Synchronize());
   const Clock::time_point connecting = Clock::now();
   SC_RETURN_IF_ERROR(JoinTransport(context, request.lease(),
                                    {.epoch = request.lease().epoch(),
@@ -242,6 +270,7 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
                                      .limits = limits,
                                      .kv_blocks = kv_blocks,
                                      .grammars = Grammars(),
+                                     .exchange = Exchange(),
                                      .observers = observers_,
                                      .work = work_};
   if (observers_.flight != nullptr) {

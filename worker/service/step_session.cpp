@@ -50,6 +50,10 @@ void StepSession::OnReadDone(bool ok) {
 
 absl::Status StepSession::Take(v1::StepRequest& request) {
   if (attached_ != nullptr) {
+    if (request.has_fetch()) {
+      attached_->Fetch(std::move(*request.mutable_fetch()));
+      return absl::OkStatus();
+    }
     if (!request.has_plan()) return absl::InvalidArgumentError("the step request has no plan");
     return attached_->Submit(std::move(*request.mutable_plan()));
   }
@@ -118,6 +122,14 @@ void StepSession::QueueDraining() {
 void StepSession::OnResult(v1::StepResult result) {
   v1::StepResponse response;
   *response.mutable_result() = std::move(result);
+  MutexLock lock(mutex_);
+  responses_.push_back(std::move(response));
+  WriteNext();
+}
+
+void StepSession::OnFetched(v1::KvFetched fetched) {
+  v1::StepResponse response;
+  *response.mutable_fetched() = std::move(fetched);
   MutexLock lock(mutex_);
   responses_.push_back(std::move(response));
   WriteNext();

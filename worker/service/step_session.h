@@ -46,6 +46,7 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   void OnDone() override;
 
   void OnResult(v1::StepResult result) override;
+  void OnFetched(v1::KvFetched fetched) override;
   void OnClosed(const absl::Status& reason) override;
 
   absl::Status Take(v1::StepRequest& request);

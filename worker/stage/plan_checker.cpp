@@ -49,6 +49,7 @@ absl::Status PlanChecker::Check(const StepMetaView& meta,
       return absl::InvalidArgumentError(absl::StrCat(
           meta.n_rows, " tokens; the stage was loaded for ", limits_.config.max_batched_tokens()));
     }
+    SC_RETURN_IF_ERROR(CheckKvCopies(meta));
     for (uint32_t slot : meta.releases) SC_RETURN_IF_ERROR(CheckRelease(slot));
     for (size_t i = 0; i < meta.registrations.size(); ++i) {
       const SlotRecord& record = meta.registrations[i];
@@ -61,6 +62,20 @@ absl::Status PlanChecker::Check(const StepMetaView& meta,
   const absl::Status status = check_all();
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("step ", meta.step, ": ", status.message()));
+}
+
+absl::Status PlanChecker::CheckKvCopies(const StepMetaView& meta) const {
+  const auto check = [&](std::span<const uint32_t> blocks, bool may_lack) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const size_t g = i % meta.n_groups;
+      if (blocks[i] < kv_blocks_[g] || (may_lack && blocks[i] == kNoKvBlock)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("a copy of block ", blocks[i], " of KV group ",
+                                                     g, ", which has ", kv_blocks_[g]));
+    }
+    return absl::OkStatus();
+  };
+  SC_RETURN_IF_ERROR(check(meta.save_blocks, /*may_lack=*/false));
+  return check(meta.restore_blocks, /*may_lack=*/true);
 }
 
 absl::Status PlanChecker::CheckRelease(uint32_t slot) {

@@ -39,6 +39,7 @@ class PlanChecker {
   absl::Status CheckGrammar(uint32_t slot, const v1::SlotGrammar& grammar) const;
   absl::Status CheckSlot(const StepMetaView& meta, size_t i);
   absl::Status CheckBlocks(const StepMetaView& meta, size_t i, Slot& slot);
+  absl::Status CheckKvCopies(const StepMetaView& meta) const;
 
   const StageLimits limits_;
   const uint64_t epoch_;

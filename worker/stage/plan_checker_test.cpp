@@ -39,6 +39,24 @@ class Fixture {
   uint64_t step_ = 0;
 };
 
+TEST_CASE("copies of KV blocks are of blocks that exist") {
+  v1::StepPlan plan;
+  v1::KvSave& save = *plan.add_saves();
+  save.set_key(std::string(16, 'k'));
+  for (int i = 0; i < 16; ++i) save.add_tokens(i);
+  save.add_blocks(7);
+  v1::KvRestore& restore = *plan.add_restores();
+  restore.add_blocks(kNoKvBlock);
+  CHECK(Fixture().Check(plan).ok());
+  save.set_blocks(0, 8);
+  CHECK(absl::IsInvalidArgument(Fixture().Check(plan)));
+  save.set_blocks(0, kNoKvBlock);
+  CHECK(absl::IsInvalidArgument(Fixture().Check(plan)));
+  save.set_blocks(0, 0);
+  restore.set_blocks(0, 8);
+  CHECK(absl::IsInvalidArgument(Fixture().Check(plan)));
+}
+
 v1::SlotRegistration* Register(v1::StepPlan& plan, uint32_t slot, int n_tokens) {
   auto* registration = plan.add_registrations();
   registration->set_slot(slot);

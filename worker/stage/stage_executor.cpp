@@ -31,6 +31,7 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       slots_(config.limits,
              {.tokens = config.is_first() || config.is_last(), .sampling = config.is_last()}),
       batch_(config.limits),
+      kv_copies_(model, config.exchange.get()),
       sampled_in_(config.limits.config.max_sequences()),
       plans_(kMaxPlansAhead),
       steps_(kMaxPlansAhead),
@@ -51,6 +52,11 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Start(const Config
   std::unique_ptr<StageExecutor> executor(new StageExecutor(config, model, ops, transport));
   SC_RETURN_IF_ERROR(executor->AllocateEnds());
   executor->StartThreads();
+  if (config.exchange != nullptr) {
+    config.exchange->BeginEpoch([executor = executor.get()](v1::KvFetched fetched) {
+      executor->Deliver(std::move(fetched));
+    });
+  }
   return executor;
 }
 
@@ -173,8 +179,17 @@ void StageExecutor::Close(absl::Status reason) {
 void StageExecutor::Stop(absl::Status reason) {
   Close(std::move(reason));
   MutexLock lock(join_mutex_);
+  if (threads_.empty()) return;
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+  if (config_.exchange != nullptr) config_.exchange->EndEpoch();
+}
+
+void StageExecutor::Fetch(v1::KvFetch fetch) {
+  if (config_.exchange != nullptr) return config_.exchange->Fetch(std::move(fetch));
+  v1::KvFetched none;
+  none.set_id(fetch.id());
+  Deliver(std::move(none));
 }
 
 void StageExecutor::Deliver(v1::StepResult result) {
@@ -184,6 +199,11 @@ void StageExecutor::Deliver(v1::StepResult result) {
   } else {
     listener_->OnResult(std::move(result));
   }
+}
+
+void StageExecutor::Deliver(v1::KvFetched fetched) {
+  MutexLock lock(listener_mutex_);
+  if (listener_ != nullptr) listener_->OnFetched(std::move(fetched));
 }
 
 v1::StepProgress StageExecutor::Progress() const {

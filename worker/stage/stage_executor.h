@@ -36,10 +36,12 @@
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.pb.h"
 #include "stagecoach/v1/step.pb.h"
+#include "worker/kv_exchange/kv_exchange.h"
 #include "worker/model/stage_model.h"
 #include "worker/stage/batch_builder.h"
 #include "worker/stage/grammar_masks.h"
 #include "worker/stage/hop_histogram.h"
+#include "worker/stage/kv_copies.h"
 #include "worker/stage/plan_checker.h"
 #include "worker/stage/sampler.h"
 #include "worker/stage/slot_table.h"
@@ -56,6 +58,7 @@ class StepListener {
  public:
   virtual ~StepListener() = default;
   virtual void OnResult(v1::StepResult result) = 0;       // last stage, in step order
+  virtual void OnFetched(v1::KvFetched fetched) = 0;      // the answer to a Fetch
   virtual void OnClosed(const absl::Status& reason) = 0;  // at most once; no call follows
 };
 
@@ -75,6 +78,7 @@ class StageExecutor {
     std::vector<uint64_t> kv_blocks;  // by KV group
     // Last stage. Null: sequences with a grammar fail.
     std::shared_ptr<text::GrammarCache> grammars;
+    std::shared_ptr<KvExchange> exchange;  // null: there is no store for KV blocks
     StepObservers observers;
     std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // shared with the model
 
@@ -103,6 +107,10 @@ class StageExecutor {
   // in the plan itself closes the epoch.
   absl::Status Submit(v1::StepPlan plan);
   static constexpr size_t kMaxPlansAhead = 256;
+
+  // Reads KV blocks from the store, for later plans that restore them. The listener gets the
+  // answer. Does not block.
+  void Fetch(v1::KvFetch fetch);
 
   // Refuses new plans. Returns when the accepted plans are computed, or with the reason if the
   // epoch is closed before that.
@@ -155,6 +163,7 @@ class StageExecutor {
     size_t end = 0;     // index into ends_
     std::vector<TraceRecord> traces;
     Time began, input;
+    KvAfterStep kv;
   };
   // Step ends on the device: one is computed while another is queued behind it.
   static constexpr size_t kStartedSteps = 2;
@@ -182,14 +191,15 @@ class StageExecutor {
   absl::Status TakeTokensOnDevice(const StepMetaView& meta);
   absl::Status TakeHiddenOnDevice(const StepMetaView& meta);
   absl::Status StartEndOnDevice(const KnownStep& step);
-  StartedStep NewStarted(const StepMetaView& meta) const;
+  StartedStep NewStarted(const StepMetaView& meta);
   // Queues the end of a step: the samples, or the copy of the hidden states to the host.
   absl::Status StartEnd(const KnownStep& step);
   absl::Status AwaitSampledTokens(const StepMetaView& meta);
-  absl::Status Finish(const StartedStep& step);
+  absl::Status Finish(StartedStep step);
   absl::Status FinishSamples(const StartedStep& step);
   void Count(const StartedStep& step);
   void Deliver(v1::StepResult result);
+  void Deliver(v1::KvFetched fetched);
   size_t HiddenBytes(size_t n_rows) const;
 
   const Config config_;
@@ -199,8 +209,10 @@ class StageExecutor {
   DeviceChannels* const device_;  // null: messages pass through the host
 
   PlanChecker checker_;  // metadata thread
-  SlotTable slots_;      // compute thread, like the next four
+  SlotTable slots_;      // compute thread, like the next six
   BatchBuilder batch_;
+  KvCopies kv_copies_;
+  KvAfterStep kv_after_;                 // of the current step
   std::unique_ptr<GrammarMasks> masks_;  // last stage, like the next
   std::unique_ptr<Sampler> sampler_;
   std::vector<ArrivedToken> taken_tokens_;

@@ -14,6 +14,7 @@ absl::Status StageExecutor::RunStepOnDevice(KnownStep& step) {
   slots_.Apply(meta, step.sampling);
   if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
+  SC_RETURN_IF_ERROR(kv_copies_.Begin(meta, &kv_after_));
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kBegun));
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokensOnDevice(meta) : TakeHiddenOnDevice(meta));
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kInputHere));
@@ -76,7 +77,7 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
     MutexLock lock(mutex_);
     ++n_started_;
   }
-  return ops_->runs_ahead() ? started_.Push(started) : Finish(started);
+  return ops_->runs_ahead() ? started_.Push(std::move(started)) : Finish(std::move(started));
 }
 
 }  // namespace stagecoach::worker

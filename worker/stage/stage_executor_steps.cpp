@@ -138,8 +138,8 @@ absl::Status StageExecutor::ComputeLoop() {
 
 absl::Status StageExecutor::FinishLoop() {
   for (;;) {
-    SC_ASSIGN_OR_RETURN(const StartedStep step, started_.Pop());
-    SC_RETURN_IF_ERROR(Finish(step));
+    SC_ASSIGN_OR_RETURN(StartedStep step, started_.Pop());
+    SC_RETURN_IF_ERROR(Finish(std::move(step)));
   }
 }
 
@@ -149,6 +149,7 @@ absl::Status StageExecutor::RunStep(KnownStep& step) {
   slots_.Apply(meta, step.sampling);
   if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
+  SC_RETURN_IF_ERROR(kv_copies_.Begin(meta, &kv_after_));
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));
   input_ = Record(meta.step, FlightTime::kInput);
   Forward(meta);
@@ -234,8 +235,9 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
   return absl::OkStatus();
 }
 
-StageExecutor::StartedStep StageExecutor::NewStarted(const StepMetaView& meta) const {
+StageExecutor::StartedStep StageExecutor::NewStarted(const StepMetaView& meta) {
   StartedStep started{.step = meta.step, .n_rows = meta.n_rows};
+  started.kv = std::exchange(kv_after_, {});
   if (config_.observers.spans != nullptr && !meta.traces.empty()) {
     started.traces.assign(meta.traces.begin(), meta.traces.end());
     started.began = began_;
@@ -256,10 +258,10 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
     ops_->DownloadLater(model_->hidden_buffer(), end.hidden.data.get(), HiddenBytes(meta.n_rows));
   }
   started.mark = ops_->Mark();
-  return ops_->runs_ahead() ? started_.Push(started) : Finish(started);
+  return ops_->runs_ahead() ? started_.Push(std::move(started)) : Finish(std::move(started));
 }
 
-absl::Status StageExecutor::Finish(const StartedStep& step) {
+absl::Status StageExecutor::Finish(StartedStep step) {
   SC_RETURN_IF_ERROR(ops_->Wait(step.mark));
   const Time computed = Record(step.step, FlightTime::kComputed);
   if (device_ != nullptr) {
@@ -280,6 +282,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
     SC_RETURN_IF_ERROR(transport_->Send(Channel::kHidden, step.step, std::move(payload)));
     clock_.Enter(StageState::kCompute);
   }
+  kv_copies_.Finish(std::move(step.kv));
   Record(step.step, FlightTime::kSent);
   if (!step.traces.empty()) Trace(step, computed);
   SC_RETURN_IF_ERROR(free_ends_.Push(step.end));

@@ -33,18 +33,23 @@ struct Header {
   uint32_t n_traces;
   uint16_t header_bytes;
   uint16_t record_bytes;
+  uint32_t n_saves;
+  uint32_t n_restores;
+  uint32_t n_forgotten;
+  uint32_t unused;
 };
-static_assert(sizeof(Header) == 64 && std::is_trivially_copyable_v<Header>);
+static_assert(sizeof(Header) == 80 && std::is_trivially_copyable_v<Header>);
 // The lengths of version 4, which all later ones contain.
-constexpr size_t kFirstHeaderBytes = 64, kFirstRecordBytes = 20;
+constexpr uint16_t kFirstHeaderBytes = 64, kFirstRecordBytes = 20;
 static_assert(sizeof(Header) % kAlignment == 0 && sizeof(SlotRecord) % 4 == 0);
 
 struct Offsets {
   uint64_t slots, starts, n_tokens, flags, block_ends, blocks, releases, registrations, traces,
-      words, end;
+      saves, save_blocks, restores, restore_blocks, forgotten, words, end;
 };
 
-// Counts are below 2^32: nothing here overflows 64 bits but S * G, which the caller bounds.
+// Counts are below 2^32: nothing here overflows 64 bits but the products with G, which the caller
+// bounds.
 Offsets OffsetsFor(const Header& h) {
   uint64_t at = h.header_bytes;
   const auto array = [&at](uint64_t count, uint64_t element_bytes) {
@@ -62,6 +67,11 @@ Offsets OffsetsFor(const Header& h) {
   o.releases = array(h.n_releases, 4);
   o.registrations = array(h.n_registrations, h.record_bytes);
   o.traces = array(h.n_traces, sizeof(TraceRecord));
+  o.saves = array(h.n_saves, sizeof(KvSaveRecord));
+  o.save_blocks = array(uint64_t{h.n_saves} * h.n_groups, 4);
+  o.restores = array(h.n_restores, sizeof(KvRestoreRecord));
+  o.restore_blocks = array(uint64_t{h.n_restores} * h.n_groups, 4);
+  o.forgotten = array(h.n_forgotten, 8);
   o.words = array(h.n_words, 4);
   o.end = at;
   return o;
@@ -74,6 +84,28 @@ uint64_t RecordWords(const SlotRecord& r) { return r.n_tokens + WordsFor(r.n_sam
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("step metadata: ", absl::string_view(what.data(), what.size())));
+}
+
+bool CopiesKv(const v1::StepPlan& plan) {
+  return plan.saves_size() > 0 || plan.restores_size() > 0 || plan.forgotten_fetches_size() > 0;
+}
+
+absl::Status CheckKvCopies(const v1::StepPlan& plan, uint32_t n_groups) {
+  const auto n_blocks = static_cast<int>(n_groups);
+  for (const v1::KvSave& save : plan.saves()) {
+    if (save.key().size() != sizeof(KvSaveRecord::key) ||
+        save.tokens_size() != std::ssize(KvSaveRecord{}.tokens) || save.blocks_size() != n_blocks) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step ", plan.step(), ": a block to save has no key, tokens or blocks of every group"));
+    }
+  }
+  for (const v1::KvRestore& restore : plan.restores()) {
+    if (restore.blocks_size() != n_blocks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", plan.step(), ": a block to restore is not for every group"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
@@ -101,12 +133,16 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
     return absl::InvalidArgumentError(
         absl::StrCat("step ", plan.step(), " has more than ", kMostStepTraces, " traces"));
   }
+  SC_RETURN_IF_ERROR(CheckKvCopies(plan, n_groups));
   constexpr uint64_t kMost = std::numeric_limits<int32_t>::max() / 8;
-  if (n_rows > kMost || n_blocks > kMost || n_words > kMost) {
+  const uint64_t n_copies = uint64_t(plan.saves_size()) + uint64_t(plan.restores_size());
+  constexpr uint64_t kMostCopies = kMost / sizeof(KvSaveRecord);
+  if (n_rows > kMost || n_blocks > kMost || n_words > kMost || n_copies > kMostCopies) {
     return absl::InvalidArgumentError(absl::StrCat("step ", plan.step(), " is too large"));
   }
+  const bool copies_kv = CopiesKv(plan);
   *h = Header{.magic = kStepMetaMagic,
-              .version = kStepMetaVersion,
+              .version = copies_kv ? kStepMetaVersion : kOldestStepMetaVersion,
               .epoch = plan.epoch(),
               .step = plan.step(),
               .n_groups = n_groups,
@@ -117,17 +153,46 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
               .n_registrations = static_cast<uint32_t>(plan.registrations_size()),
               .n_words = static_cast<uint32_t>(n_words),
               .n_traces = static_cast<uint32_t>(plan.traces_size()),
-              .header_bytes = sizeof(Header),
-              .record_bytes = sizeof(SlotRecord)};
+              .header_bytes = copies_kv ? uint16_t{sizeof(Header)} : kFirstHeaderBytes,
+              .record_bytes = sizeof(SlotRecord),
+              .n_saves = static_cast<uint32_t>(plan.saves_size()),
+              .n_restores = static_cast<uint32_t>(plan.restores_size()),
+              .n_forgotten = static_cast<uint32_t>(plan.forgotten_fetches_size())};
   return absl::OkStatus();
 }
 
 // Appends the values of a repeated field; returns the byte after them.
 template <typename Repeated>
 char* Put(const Repeated& values, char* at) {
-  const size_t n_bytes = static_cast<size_t>(values.size()) * 4;
+  const size_t n_bytes = static_cast<size_t>(values.size()) * sizeof(*values.data());
   if (n_bytes > 0) std::memcpy(at, values.data(), n_bytes);
   return at + n_bytes;
+}
+
+// REQUIRES: aligned for T.
+template <typename T>
+std::span<const T> ArrayAt(std::string_view bytes, uint64_t begin, size_t count) {
+  return {reinterpret_cast<const T*>(bytes.data() + begin), count};
+}
+
+void PutKvCopies(const v1::StepPlan& plan, const Offsets& o, char* base) {
+  char* record_at = base + o.saves;
+  char* block_at = base + o.save_blocks;
+  for (const v1::KvSave& save : plan.saves()) {
+    std::memcpy(record_at, save.key().data(), sizeof(KvSaveRecord::key));
+    Put(save.tokens(), record_at + offsetof(KvSaveRecord, tokens));
+    record_at += sizeof(KvSaveRecord);
+    block_at = Put(save.blocks(), block_at);
+  }
+  record_at = base + o.restores;
+  block_at = base + o.restore_blocks;
+  for (const v1::KvRestore& restore : plan.restores()) {
+    const KvRestoreRecord record{.fetch = restore.fetch(), .index = restore.index(), .unused = 0};
+    std::memcpy(record_at, &record, sizeof(record));
+    record_at += sizeof(record);
+    block_at = Put(restore.blocks(), block_at);
+  }
+  Put(plan.forgotten_fetches(), base + o.forgotten);
 }
 
 }  // namespace
@@ -139,7 +204,7 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
   header.total_bytes = static_cast<uint32_t>(o.end);
   out->assign(o.end, '\0');
   char* const base = out->data();
-  std::memcpy(base, &header, sizeof(header));
+  std::memcpy(base, &header, header.header_bytes);
 
   const auto put_word = [base](uint64_t array, size_t index, uint32_t value) {
     std::memcpy(base + array + 4 * index, &value, 4);
@@ -164,6 +229,8 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
     std::memcpy(record.span_id, plan.traces(i).span_id().data(), sizeof(record.span_id));
     std::memcpy(base + o.traces + i * sizeof(record), &record, sizeof(record));
   }
+
+  PutKvCopies(plan, o, base);
 
   char* const words = base + o.words;
   char* word_at = words;
@@ -205,14 +272,17 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
       h.record_bytes % 4 != 0) {
     return Malformed("a header or records of a size that no version has");
   }
-  std::memcpy(&h, bytes.data(), std::min<size_t>(h.header_bytes, sizeof(h)));
+  const size_t known_bytes = h.version < kStepMetaVersion ? kFirstHeaderBytes : sizeof(h);
+  std::memcpy(&h, bytes.data(), std::min<size_t>(h.header_bytes, known_bytes));
   if (h.n_traces > kMostStepTraces) return Malformed("too many traces");
-  if (uint64_t{h.n_slots} * h.n_groups > bytes.size()) return Malformed("counts beyond its size");
+  for (const uint32_t n : {h.n_slots, h.n_saves, h.n_restores}) {
+    if (uint64_t{n} * h.n_groups > bytes.size()) return Malformed("counts beyond its size");
+  }
   const Offsets o = OffsetsFor(h);
   if (o.end != bytes.size()) return Malformed("counts do not match its size");
 
   const auto words = [&](uint64_t begin, size_t count) {
-    return std::span(reinterpret_cast<const uint32_t*>(bytes.data() + begin), count);
+    return ArrayAt<uint32_t>(bytes, begin, count);
   };
   StepMetaView view{.epoch = h.epoch,
                     .step = h.step,
@@ -226,8 +296,12 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
                     .blocks = words(o.blocks, h.n_blocks),
                     .releases = words(o.releases, h.n_releases),
                     .registrations = std::vector<SlotRecord>(h.n_registrations),
-                    .traces = std::span(
-                        reinterpret_cast<const TraceRecord*>(bytes.data() + o.traces), h.n_traces),
+                    .traces = ArrayAt<TraceRecord>(bytes, o.traces, h.n_traces),
+                    .saves = ArrayAt<KvSaveRecord>(bytes, o.saves, h.n_saves),
+                    .save_blocks = words(o.save_blocks, size_t{h.n_saves} * h.n_groups),
+                    .restores = ArrayAt<KvRestoreRecord>(bytes, o.restores, h.n_restores),
+                    .restore_blocks = words(o.restore_blocks, size_t{h.n_restores} * h.n_groups),
+                    .forgotten_fetches = ArrayAt<uint64_t>(bytes, o.forgotten, h.n_forgotten),
                     .words = words(o.words, h.n_words)};
 
   for (size_t i = 0; i < view.registrations.size(); ++i) {

@@ -1,12 +1,12 @@
 // The metadata of one step, as it travels from stage to stage. Stage 0 encodes it from the
 // StepPlan; the other stages read it in place and forward the same bytes.
 //
-// Little-endian, made of 32-bit words. A header of 64 bytes, then arrays; each array starts at a
+// Little-endian, made of 32-bit words. A header, then arrays; each array starts at a
 // multiple of 16 bytes, so that its offset follows from the counts in the header alone.
 //
 //   offset  type  header field
 //        0  u32   magic            "SCSM"
-//        4  u32   version          4
+//        4  u32   version          5 with copies of KV blocks, else 4
 //        8  u64   epoch
 //       16  u64   step
 //       24  u32   total_bytes      of header and arrays
@@ -18,13 +18,18 @@
 //       48  u32   n_registrations  N
 //       52  u32   n_words          W: 32-bit words of the variable part
 //       56  u32   n_traces         X: traced requests
-//       60  u16   header_bytes     64
+//       60  u16   header_bytes     80 in version 5, else 64
 //       62  u16   record_bytes     20: size of a SlotRecord
+//       64  u32   n_saves          V: KV blocks to copy to the store
+//       68  u32   n_restores       U: KV blocks to fill from fetches
+//       72  u32   n_forgotten      F: fetches that end with this step
+//       76  u32   0
 //
 // Fields may be appended to the header and to SlotRecord; the two lengths tell how many of them a
 // message has. A reader takes a missing field as 0 and skips fields that it does not know. A field
 // that an older reader must not skip raises the version. Release N reads the versions of release
 // N - 1, so a pipeline may hold stages of two releases if no stage is newer than the next one.
+// A stage that copies no KV blocks would corrupt sequences silently, so these have version 5.
 // Sampling parameters are the bytes of a v1::SlotSampling, which may get new fields without a new
 // version here. Stages between the first and the last pass these bytes on without parsing them.
 //
@@ -39,6 +44,11 @@
 //   releases       u32[R]      slots freed before anything else
 //   registrations  SlotRecord[N]
 //   traces         TraceRecord[X]
+//   saves          KvSaveRecord[V]
+//   save_blocks    u32[V, G]   the blocks to save
+//   restores       KvRestoreRecord[U]
+//   restore_blocks u32[U, G]   the blocks to fill; kNoKvBlock: none in this group
+//   forgotten      u64[F]      ids of fetches
 //                              variable part
 //   words          u32[W]      per registration: tokens (i32), then a v1::SlotSampling (bytes,
 //                              padded with zeros to a whole word)
@@ -59,8 +69,8 @@
 namespace stagecoach::worker {
 
 inline constexpr uint32_t kStepMetaMagic = 0x4D534353;  // "SCSM"
-inline constexpr uint32_t kStepMetaVersion = 4;         // written
-inline constexpr uint32_t kOldestStepMetaVersion = 4;   // read
+inline constexpr uint32_t kStepMetaVersion = 5;         // the newest that is written and read
+inline constexpr uint32_t kOldestStepMetaVersion = 4;   // the oldest that is read, and is written
 inline constexpr uint32_t kMostStepTraces = 16;
 inline constexpr uint32_t kSampleFlag = 1;
 
@@ -81,6 +91,23 @@ struct TraceRecord {
 };
 static_assert(sizeof(TraceRecord) == 24);
 
+inline constexpr uint32_t kNoKvBlock = 0xFFFFFFFF;
+
+// A block to save; fields as in v1::KvSave.
+struct KvSaveRecord {
+  uint8_t key[16];
+  int32_t tokens[16];
+};
+static_assert(sizeof(KvSaveRecord) == 80);
+
+// A block to restore; fields as in v1::KvRestore.
+struct KvRestoreRecord {
+  uint64_t fetch;
+  uint32_t index;
+  uint32_t unused;
+};
+static_assert(sizeof(KvRestoreRecord) == 16);
+
 // Views into the bytes that were decoded, except the few registrations.
 struct StepMetaView {
   uint64_t epoch = 0;
@@ -93,6 +120,11 @@ struct StepMetaView {
   std::span<const uint32_t> releases;                        // [R]
   std::vector<SlotRecord> registrations;                     // [N]
   std::span<const TraceRecord> traces;                       // [X]
+  std::span<const KvSaveRecord> saves;                       // [V]
+  std::span<const uint32_t> save_blocks;                     // [V, G]
+  std::span<const KvRestoreRecord> restores;                 // [U]
+  std::span<const uint32_t> restore_blocks;                  // [U, G]
+  std::span<const uint64_t> forgotten_fetches;               // [F]
   std::span<const uint32_t> words;                           // [W]
 
   size_t n_slots() const { return slots.size(); }
@@ -115,8 +147,7 @@ struct StepMetaView {
 };
 
 // Writes the plan to `out` (replaced). INVALID_ARGUMENT if the plan has no such form: the number
-// of KV groups differs from `n_groups`, the ids of a trace have the wrong length, or it is too
-// large.
+// of KV groups differs from `n_groups`, an id or a key has the wrong length, or it is too large.
 absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::string* out);
 
 // Checks everything about the layout, nothing about what slots and ids mean (PlanChecker does).

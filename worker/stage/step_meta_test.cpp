@@ -199,6 +199,54 @@ TEST_CASE("a traced request's ids are sent with the step") {
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
 }
 
+v1::StepPlan PlanWithKvCopies() {
+  v1::StepPlan plan = SamplePlan();
+  for (uint32_t i = 0; i < 3; ++i) {
+    v1::KvSave& save = *plan.add_saves();
+    save.set_key(std::string(15, 'k') + static_cast<char>('0' + i));
+    for (int32_t t = 0; t < 16; ++t) save.add_tokens(1000 * static_cast<int32_t>(i) + t);
+    save.add_blocks(i);
+    save.add_blocks(20 + i);
+  }
+  v1::KvRestore& restore = *plan.add_restores();
+  restore.set_fetch(0x100000002);
+  restore.set_index(6);
+  restore.add_blocks(9);
+  restore.add_blocks(kNoKvBlock);
+  plan.add_forgotten_fetches(0x300000004);
+  return plan;
+}
+
+TEST_CASE("copies of KV blocks are sent with the step") {
+  const std::string bytes = Encoded(PlanWithKvCopies());
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  REQUIRE(view->saves.size() == 3);
+  CHECK(std::memcmp(view->saves[2].key, "kkkkkkkkkkkkkkk2", 16) == 0);
+  CHECK(view->saves[2].tokens[15] == 2015);
+  CHECK(ToVector(view->save_blocks) == std::vector<uint32_t>{0, 20, 1, 21, 2, 22});
+  REQUIRE(view->restores.size() == 1);
+  CHECK(view->restores[0].fetch == 0x100000002);
+  CHECK(view->restores[0].index == 6);
+  CHECK(ToVector(view->restore_blocks) == std::vector<uint32_t>{9, kNoKvBlock});
+  CHECK(ToVector(view->forgotten_fetches) == std::vector<uint64_t>{0x300000004});
+  CHECK(view->registrations[1].n_prompt == 18);
+
+  std::string out;
+  v1::StepPlan plan = PlanWithKvCopies();
+  plan.mutable_saves(0)->set_key("short");
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
+  plan = PlanWithKvCopies();
+  plan.mutable_restores(0)->mutable_blocks()->RemoveLast();
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
+}
+
+TEST_CASE("a plan without copies of KV blocks has the form that an older stage reads") {
+  const auto version = [](const v1::StepPlan& plan) { return Encoded(plan)[4]; };
+  CHECK(version(SamplePlan()) == 4);
+  CHECK(version(PlanWithKvCopies()) == 5);
+}
+
 TEST_CASE("arrays start at multiples of 16 bytes, as the counts say") {
   const std::string bytes = Encoded(SamplePlan());
   const auto view = DecodeStepMeta(bytes);
@@ -272,6 +320,10 @@ uint64_t ReadAll(const StepMetaView& view) {
   add(view.slots);
   add(view.starts);
   add(view.releases);
+  add(view.save_blocks);
+  add(view.restore_blocks);
+  add(view.forgotten_fetches);
+  for (const KvSaveRecord& save : view.saves) add(save.tokens);
   for (const SlotRecord& record : view.registrations) {
     add(view.tokens(record));
     for (const char c : view.sampling_bytes(record)) sum += static_cast<uint8_t>(c);
@@ -280,7 +332,7 @@ uint64_t ReadAll(const StepMetaView& view) {
 }
 
 TEST_CASE("modified bytes are refused or give a view that stays inside them") {
-  const std::string good = Encoded(SamplePlan());
+  const std::string plain = Encoded(SamplePlan()), copies = Encoded(PlanWithKvCopies());
   std::mt19937 random(1);
   StageLimits limits{.vocab_size = 100, .n_kv_groups = 2};
   limits.config.set_max_batched_tokens(64);
@@ -291,11 +343,12 @@ TEST_CASE("modified bytes are refused or give a view that stays inside them") {
   int n_decoded = 0, n_parsed = 0;
   for (int round = 0; round < 100000; ++round) {
     // A new allocation each time, of the very size: a read beyond it is seen by the sanitizer.
+    const std::string& good = round % 2 == 0 ? plain : copies;
     std::string bytes = good;
     if (random() % 4 == 0) bytes.resize(random() % (good.size() + 64));
     for (uint32_t n = random() % 4; n > 0 && !bytes.empty(); --n) {
       const size_t at =
-          random() % (random() % 2 == 0 ? std::min<size_t>(64, bytes.size()) : bytes.size());
+          random() % (random() % 2 == 0 ? std::min<size_t>(80, bytes.size()) : bytes.size());
       switch (random() % 3) {
         case 0:
           bytes[at] = static_cast<char>(random());

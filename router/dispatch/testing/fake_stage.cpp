@@ -53,6 +53,7 @@ grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest
     if (!writer->Write(progress)) break;
   }
   progress.set_bytes_done(100);
+  progress.mutable_report()->set_checkpoint_id(options_.checkpoint_id);
   progress.mutable_report()->set_kv_bytes(options_.kv_bytes);
   for (const uint64_t bytes : options_.kv_block_bytes) {
     progress.mutable_report()->add_kv_block_bytes(bytes);
@@ -75,6 +76,7 @@ grpc::Status FakeStage::OfferLinks(grpc::ServerContext*, const v1::OfferLinksReq
 grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* request,
                              v1::JoinResponse* response) {
   response->set_kv_since_epoch(options_.kv_since_epoch);
+  response->set_has_kv_store(options_.has_kv_store);
   MutexLock lock(mutex_);
   join_request_ = *request;
   return options_.join_status;
@@ -107,6 +109,13 @@ grpc::Status FakeStage::Step(grpc::ServerContext*, Stream* stream) {
   }
   grpc::Status status;
   while (status.ok() && stream->Read(&request)) {
+    if (request.has_fetch()) {
+      v1::StepResponse response;
+      response.mutable_fetched()->set_id(request.fetch().id());
+      response.mutable_fetched()->set_n_blocks(options_.on_fetch(request.fetch()));
+      Send(response);
+      continue;
+    }
     {
       MutexLock lock(mutex_);
       steps_.push_back(request.plan().step());

@@ -17,8 +17,12 @@ namespace stagecoach::router {
 
 class CorePipeline {
  public:
-  explicit CorePipeline(const SchedulerConfig& config, SchedulerHooks hooks = {})
-      : core(config, std::move(hooks)), stage_(config), max_model_len_(config.max_model_len) {
+  // `store` outlives the pipeline; null: the stages have none.
+  explicit CorePipeline(const SchedulerConfig& config, SchedulerHooks hooks = {},
+                        FakeKvStore* store = nullptr)
+      : core(config, std::move(hooks)),
+        stage_(config, store),
+        max_model_len_(config.max_model_len) {
     REQUIRE(ValidateConfig(config).ok());
   }
 
@@ -29,6 +33,18 @@ class CorePipeline {
     core.Submit(Alone(std::move(request)), std::chrono::steady_clock::now());
     return sink;
   }
+
+  // The stages answer all fetches that were not answered. Returns their number.
+  size_t AnswerFetches() {
+    const auto fetches = core.TakeFetches();
+    for (const auto& fetch : fetches) Answer(*fetch);
+    return fetches.size();
+  }
+  void Answer(const v1::KvFetch& fetch) {
+    core.Fetched(fetch.id(), stage_.Fetch(fetch).n_blocks());
+    core.state().CheckConsistency();
+  }
+  size_t n_held_fetches() const { return stage_.n_held(); }
 
   // Plans one step. False if there is nothing to send.
   bool PlanOne() {
@@ -81,6 +97,7 @@ class CorePipeline {
     core.state().CheckConsistency();
   }
   void RunToEnd() {
+    AnswerFetches();
     Fill();
     while (HasInFlight()) Turn(1);
     REQUIRE(core.empty());

@@ -12,7 +12,7 @@ FakeStageClient::FakeStageClient(const SchedulerConfig& config)
 FakeStageClient::FakeStageClient(const SchedulerConfig& config, const Options& options)
     : config_(config),
       options_(options),
-      stage_(config),
+      stage_(config, &store_),
       epoch_(config.epoch),
       random_(options.delay_seed),
       hold_(options.hold_results) {}
@@ -38,6 +38,13 @@ void FakeStageClient::Send(std::unique_ptr<v1::StepPlan> plan) {
   const int limit =
       config_.plan_ahead ? config_.n_microbatches + (config_.n_microbatches > 1 ? 2 : 1) : 1;
   if (n_in_flight > static_cast<uint64_t>(limit)) errors_.push_back("too many steps in flight");
+  changed_.notify_all();
+}
+
+void FakeStageClient::Fetch(uint64_t epoch, std::unique_ptr<v1::KvFetch> fetch) {
+  MutexLock lock(mutex_);
+  if (lost_ || stopping_ || epoch != epoch_) return;
+  fetched_.push_back(stage_.Fetch(*fetch));
   changed_.notify_all();
 }
 
@@ -127,7 +134,7 @@ void FakeStageClient::Deliver() {
   while (true) {
     changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       const bool released = !hold_ || n_delivered_ < n_released_;
-      return stopping_ || lost_ || !interruption_.ok() || restoring_ ||
+      return stopping_ || lost_ || !interruption_.ok() || restoring_ || !fetched_.empty() ||
              (released && !results_.empty());
     });
     if (stopping_) return;
@@ -144,6 +151,7 @@ void FakeStageClient::Deliver() {
       const absl::Status reason = std::exchange(interruption_, absl::OkStatus());
       n_delivered_ += results_.size();
       results_.clear();
+      fetched_.clear();
       ++epoch_;
       lock.unlock();
       events_.on_interrupted(reason);
@@ -159,6 +167,14 @@ void FakeStageClient::Deliver() {
       const bool kv_kept = kv_kept_;
       lock.unlock();
       events_.on_resumed(epoch, kv_kept);
+      lock.lock();
+      continue;
+    }
+    if (!fetched_.empty()) {
+      const v1::KvFetched fetched = fetched_.front();
+      fetched_.pop_front();
+      lock.unlock();
+      events_.on_fetched(fetched.id(), fetched.n_blocks());
       lock.lock();
       continue;
     }

@@ -34,6 +34,8 @@ class FakeStageClient final : public StageClient {
 
   absl::Status Start(StageClientEvents events) override;
   void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  // From a store of its own. Answers come like results, but are never held.
+  void Fetch(uint64_t epoch, std::unique_ptr<v1::KvFetch> fetch) override;
   void Fail(const absl::Status& reason) override { Lose(reason); }
   void Stop() override;
 
@@ -70,11 +72,13 @@ class FakeStageClient final : public StageClient {
 
   mutable Mutex mutex_;
   CondVar changed_;
+  FakeKvStore store_ ABSL_GUARDED_BY(mutex_);
   StrictStage stage_ ABSL_GUARDED_BY(mutex_);
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_);
   bool kv_kept_ ABSL_GUARDED_BY(mutex_) = false;  // in the last interruption
   std::vector<v1::StepPlan> plans_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<v1::StepResult>> results_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::KvFetched> fetched_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> errors_ ABSL_GUARDED_BY(mutex_);
   std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
   uint64_t n_released_ ABSL_GUARDED_BY(mutex_) = 0;

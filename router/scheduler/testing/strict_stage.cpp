@@ -55,8 +55,8 @@ std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_mod
   return generated;
 }
 
-StrictStage::StrictStage(const SchedulerConfig& config)
-    : config_(config), epoch_(config.epoch), slots_(config.max_sequences) {
+StrictStage::StrictStage(const SchedulerConfig& config, FakeKvStore* store)
+    : config_(config), epoch_(config.epoch), slots_(config.max_sequences), store_(store) {
   for (const auto& group : config.kv_groups) blocks_.emplace_back(group.n_blocks);
 }
 
@@ -65,6 +65,7 @@ void StrictStage::BeginEpoch(uint64_t epoch, bool kv_kept) {
   step_ = 0;
   kv_kept_ = kv_kept;
   for (Slot& slot : slots_) slot = {};
+  held_.clear();
   if (kv_kept) return;
   for (std::vector<Block>& group : blocks_) group.assign(group.size(), {});
 }
@@ -77,6 +78,11 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
   if (plan.epoch() != epoch_) Fail(absl::StrCat("epoch ", plan.epoch()));
   if (plan.step() != step_ + 1) Fail(absl::StrCat("followed by step ", plan.step()));
   step_ = plan.step();
+  for (const auto& save : plan.saves()) Save(save);
+  for (const auto& restore : plan.restores()) Restore(restore);
+  for (const uint64_t fetch : plan.forgotten_fetches()) {
+    if (held_.erase(fetch) == 0) Fail(absl::StrCat("forgets fetch ", fetch, ", which is not held"));
+  }
   for (uint32_t slot : plan.release()) {
     if (slot >= slots_.size() || slots_[slot].owner == 0) {
       Fail(absl::StrCat("releases slot ", slot, ", which is not registered"));
@@ -88,7 +94,10 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
   v1::StepResult result;
   result.set_epoch(plan.epoch());
   result.set_step(plan.step());
-  if (plan.slots().empty() && plan.release().empty()) Fail("is empty");
+  if (plan.slots().empty() && plan.release().empty() && plan.saves().empty() &&
+      plan.forgotten_fetches().empty()) {
+    Fail("is empty");
+  }
   uint32_t n_tokens = 0;
   std::set<uint32_t> seen;
   for (const auto& delta : plan.slots()) {
@@ -105,6 +114,65 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
   for (const auto& delta : plan.slots()) CheckReads(delta);
   for (const auto& delta : plan.slots()) Sample(delta, result);
   return result;
+}
+
+void StrictStage::Save(const v1::KvSave& save) {
+  if (store_ == nullptr || save.key().size() != sizeof(BlockKey) ||
+      save.tokens_size() != static_cast<int>(kBlockTokens) ||
+      save.blocks_size() != static_cast<int>(blocks_.size())) {
+    return Fail("has a malformed save, or no store");
+  }
+  FakeStoredBlock stored{.tokens = {save.tokens().begin(), save.tokens().end()}};
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    const uint32_t id = save.blocks(static_cast<int>(g));
+    if (id >= blocks_[g].size()) return Fail(absl::StrCat("saves block ", id, " of group ", g));
+    const Block& block = blocks_[g][id];
+    for (uint32_t i = 1; i < kBlockTokens; ++i) {
+      if (block.hashes[i] != TokenSource::Extend(block.hashes[i - 1], stored.tokens[i])) {
+        return Fail(absl::StrCat("saves block ", id, " of group ", g, ", which lacks its tokens"));
+      }
+    }
+    stored.index = block.index;
+    stored.hashes.push_back(block.hashes);
+  }
+  const auto [found, is_new] = store_->emplace(save.key(), stored);
+  if (!is_new && found->second != stored) Fail("saves other contents under a key of the store");
+}
+
+v1::KvFetched StrictStage::Fetch(const v1::KvFetch& fetch) {
+  v1::KvFetched fetched;
+  fetched.set_id(fetch.id());
+  std::vector<FakeStoredBlock>& held = held_[fetch.id()];
+  if (!held.empty() || fetch.tokens_size() != static_cast<int>(kBlockTokens) * fetch.keys_size()) {
+    Fail(absl::StrCat("comes with the malformed or repeated fetch ", fetch.id()));
+  }
+  for (int i = 0; store_ != nullptr && i < fetch.keys_size(); ++i) {
+    const auto found = store_->find(fetch.keys(i));
+    if (found == store_->end()) break;
+    if (!std::equal(found->second.tokens.begin(), found->second.tokens.end(),
+                    fetch.tokens().begin() + i * static_cast<int>(kBlockTokens))) {
+      Fail("comes with a fetch of other tokens than the store has under the key");
+    }
+    held.push_back(found->second);
+  }
+  fetched.set_n_blocks(static_cast<uint32_t>(held.size()));
+  return fetched;
+}
+
+void StrictStage::Restore(const v1::KvRestore& restore) {
+  const auto held = held_.find(restore.fetch());
+  if (held == held_.end() || restore.index() >= held->second.size() ||
+      restore.blocks_size() != static_cast<int>(blocks_.size())) {
+    return Fail(absl::StrCat("restores block ", restore.index(), " of fetch ", restore.fetch(),
+                             ", which is not held"));
+  }
+  const FakeStoredBlock& stored = held->second[restore.index()];
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    const uint32_t id = restore.blocks(static_cast<int>(g));
+    if (id == PrefixTree::kNoBlock) continue;
+    if (id >= blocks_[g].size()) return Fail(absl::StrCat("restores block ", id));
+    blocks_[g][id] = {.index = stored.index, .n_filled = kBlockTokens, .hashes = stored.hashes[g]};
+  }
 }
 
 void StrictStage::Register(const v1::SlotRegistration& registration) {

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "router/scheduler/prefix_tree.h"
 #include "router/scheduler/scheduler.h"
+#include "router/scheduler/testing/fake_kv_store.h"
 
 namespace stagecoach::router {
 
@@ -32,7 +34,8 @@ std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_mod
 // position for a prompt token.
 class StrictStage {
  public:
-  explicit StrictStage(const SchedulerConfig& config);
+  // `store` outlives the stage; null: there is none.
+  explicit StrictStage(const SchedulerConfig& config, FakeKvStore* store = nullptr);
 
   // Begins another epoch, without any memory of the one before but, with kv_kept, the blocks'
   // contents. Errors are kept.
@@ -40,6 +43,10 @@ class StrictStage {
 
   // Executes the plan. Adds its errors to errors().
   v1::StepResult Apply(const v1::StepPlan& plan);
+
+  // Reads blocks from the store, and holds them until a plan forgets them.
+  v1::KvFetched Fetch(const v1::KvFetch& fetch);
+  size_t n_held() const { return held_.size(); }  // fetches
 
   const std::vector<std::string>& errors() const { return errors_; }
 
@@ -64,6 +71,8 @@ class StrictStage {
         hashes{};  // per position: hash of all tokens up to and including it
   };
 
+  void Save(const v1::KvSave& save);
+  void Restore(const v1::KvRestore& restore);
   void Register(const v1::SlotRegistration& registration);
   bool CheckDelta(const v1::SlotDelta& delta);
   void AppendToken(Slot& slot, int32_t token);
@@ -78,6 +87,8 @@ class StrictStage {
   bool kv_kept_ = false;  // of an earlier epoch, so sequences may begin anywhere
   std::vector<Slot> slots_;
   std::vector<std::vector<Block>> blocks_;  // per group and id
+  FakeKvStore* const store_;
+  std::map<uint64_t, std::vector<FakeStoredBlock>> held_;  // by fetch
   uint64_t step_ = 0;
   uint64_t n_registrations_ = 0;
   std::vector<std::string> errors_;

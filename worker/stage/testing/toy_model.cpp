@@ -9,6 +9,7 @@ namespace stagecoach::worker {
 namespace {
 
 constexpr int64_t kPrime = 4093;
+constexpr size_t kBlockValues = kernels::kBlockTokens * kToyHidden;
 
 int64_t ToInt(float value) {
   SC_CHECK(value >= 0);  // -1: a KV entry that was never written
@@ -35,10 +36,33 @@ ToyModel::ToyModel(const ToyModelOptions& options) : options_(options) {
 
 std::vector<uint64_t> ToyModel::kv_block_bytes() const {
   std::vector<uint64_t> bytes(spec_.kv_groups.size());
-  for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
-    bytes[spec_.layers[l].kv_group] += kernels::kBlockTokens * kToyHidden * sizeof(float);
-  }
+  for (const KvPart& part : kv_parts()) bytes[part.kv_group] += part.bytes;
   return bytes;
+}
+
+std::vector<KvPart> ToyModel::kv_parts() const {
+  std::vector<KvPart> parts;
+  for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
+    parts.push_back(
+        {.layer = l, .kv_group = spec_.layers[l].kv_group, .bytes = kBlockValues * sizeof(float)});
+  }
+  return parts;
+}
+
+void ToyModel::ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) {
+  auto* to = static_cast<float*>(host);
+  for (const uint32_t block : blocks) {
+    to = std::copy_n(&kv_.at(options_.first_layer + part).at(block * kBlockValues), kBlockValues,
+                     to);
+  }
+}
+
+void ToyModel::ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) {
+  const auto* from = static_cast<const float*>(host);
+  for (const uint32_t block : blocks) {
+    std::copy_n(from, kBlockValues, &kv_.at(options_.first_layer + part).at(block * kBlockValues));
+    from += kBlockValues;
+  }
 }
 
 absl::Status ToyModel::AllocateKv(std::span<const uint64_t> n_blocks, const LastingMemory&) {

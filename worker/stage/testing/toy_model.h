@@ -34,6 +34,9 @@ class ToyModel final : public StageModel {
   uint64_t scratch_bytes() const override { return hidden_.size() * sizeof(float); }
   std::vector<uint64_t> kv_block_bytes() const override;
   absl::Status AllocateKv(std::span<const uint64_t> n_blocks, const LastingMemory&) override;
+  std::vector<KvPart> kv_parts() const override;
+  void ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) override;
+  void ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) override;
   absl::Status Prepare(const std::function<void(int32_t, int32_t)>&) override {
     return absl::OkStatus();
   }

@@ -60,6 +60,20 @@ void ResultQueue::OnResult(v1::StepResult result) {
   changed_.notify_all();
 }
 
+void ResultQueue::OnFetched(v1::KvFetched fetched) {
+  MutexLock lock(mutex_);
+  fetched_.push_back(std::move(fetched));
+  changed_.notify_all();
+}
+
+v1::KvFetched ResultQueue::NextFetched() {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !fetched_.empty(); });
+  v1::KvFetched fetched = std::move(fetched_.front());
+  fetched_.pop_front();
+  return fetched;
+}
+
 void ResultQueue::OnClosed(const absl::Status& reason) {
   MutexLock lock(mutex_);
   closed_ = reason;
@@ -112,6 +126,18 @@ ToyPipeline::~ToyPipeline() {
   for (Stage& stage : stages_) stage.executor.reset();
 }
 
+void ToyPipeline::ShareKv(const std::string& store) {
+  for (Stage& stage : stages_) {
+    stage.executor.reset();
+    stage.exchange.reset();
+    if (store.empty()) continue;
+    auto exchange = KvExchange::Start({.store = store, .memory_bytes = 1 << 20},
+                                      stage.model->kv_parts(), stage.ops.get());
+    REQUIRE(exchange.ok());
+    stage.exchange = *std::move(exchange);
+  }
+}
+
 void ToyPipeline::Start(uint64_t epoch) {
   const int32_t n_stages = static_cast<int32_t>(stages_.size());
   for (Stage& stage : stages_) stage.executor.reset();
@@ -134,7 +160,8 @@ void ToyPipeline::Start(uint64_t epoch) {
                                           .n_stages = n_stages,
                                           .limits = ToyLimits(),
                                           .kv_blocks = blocks,
-                                          .grammars = ToyGrammars()},
+                                          .grammars = ToyGrammars(),
+                                          .exchange = stage.exchange},
                                          stage.model.get(), stage.ops.get(), stage.transport.get());
     REQUIRE(executor.ok());
     stage.executor = *std::move(executor);

@@ -30,15 +30,18 @@ std::shared_ptr<text::GrammarCache> ToyGrammars();
 class ResultQueue final : public StepListener {
  public:
   void OnResult(v1::StepResult result) override;
+  void OnFetched(v1::KvFetched fetched) override;
   void OnClosed(const absl::Status& reason) override;
   // Returns the next result, or the reason once the epoch is closed.
   absl::StatusOr<v1::StepResult> Next();
   absl::Status AwaitClosed();
+  v1::KvFetched NextFetched();  // waits for the answer to a fetch
 
  private:
   Mutex mutex_;
   CondVar changed_;
   std::deque<v1::StepResult> results_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::KvFetched> fetched_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -54,6 +57,9 @@ class ToyPipeline {
   explicit ToyPipeline(int32_t n_stages, Kind kind = Kind::kHost);
   ~ToyPipeline();
 
+  // All stages share KV blocks through this store from the next Start on. Empty: they end the
+  // exchange, which saves what is queued.
+  void ShareKv(const std::string& store);
   // Joins all stages and makes their executors.
   void Start(uint64_t epoch);
 
@@ -73,6 +79,7 @@ class ToyPipeline {
     std::unique_ptr<ToyModel> model;
     std::unique_ptr<FaultTransport> transport;
     std::unique_ptr<ResultQueue> heard;
+    std::shared_ptr<KvExchange> exchange;
     std::unique_ptr<StageExecutor> executor;
   };
   std::vector<Stage> stages_;

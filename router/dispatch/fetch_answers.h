@@ -1,0 +1,35 @@
+// Collects the stages' answers to fetches of KV blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "stagecoach/v1/step.pb.h"
+
+namespace stagecoach::router {
+
+// Not thread-safe.
+class FetchAnswers {
+ public:
+  explicit FetchAnswers(size_t n_stages) : n_stages_(n_stages) {}
+
+  // All stages are asked for the fetch with this id. REQUIRES: it is new.
+  void Ask(uint64_t id);
+  // A stage has answered. When it is the last one, sets `of_all` to the number of blocks that all
+  // stages have. False: the stage was not asked, or has answered already.
+  bool Answer(size_t stage, const v1::KvFetched& fetched, std::optional<uint32_t>& of_all);
+
+ private:
+  struct Fetch {
+    std::vector<bool> has_answered;  // by stage
+    size_t n_answers = 0;
+    uint32_t n_blocks = UINT32_MAX;  // of all that have answered
+  };
+  const size_t n_stages_;
+  absl::flat_hash_map<uint64_t, Fetch> fetches_;  // by id; with an answer outstanding
+};
+
+}  // namespace stagecoach::router

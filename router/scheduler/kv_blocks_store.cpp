@@ -1,0 +1,77 @@
+// The part of KvBlocks that saves blocks to the KV store, and restores them from there.
+#include <algorithm>
+#include <utility>
+
+#include "router/scheduler/kv_blocks.h"
+
+namespace stagecoach::router {
+
+void KvBlocks::Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step) {
+  PendingSave& pending = saves_.emplace_back();
+  pending.step = step;
+  pending.save.set_key(BytesOf(node.key()));
+  pending.save.mutable_tokens()->Add(tokens.begin(), tokens.end());
+  for (int g = 0; g < n_groups(); ++g) pending.save.add_blocks(node.block(g));
+}
+
+void KvBlocks::TakeSaves(uint64_t step, v1::StepPlan& plan) {
+  const auto later = std::stable_partition(
+      saves_.begin(), saves_.end(), [step](const PendingSave& one) { return one.step < step; });
+  for (auto one = saves_.begin(); one != later; ++one) *plan.add_saves() = std::move(one->save);
+  n_saved_ += static_cast<uint64_t>(later - saves_.begin());
+  saves_.erase(saves_.begin(), later);
+}
+
+uint32_t KvBlocks::AskForMissing(const std::string& salt, std::span<const int32_t> tokens,
+                                 v1::KvFetch& fetch) const {
+  const std::vector<PrefixTree::Node*> path = UsablePath(salt, tokens);
+  const size_t n_full = (tokens.size() - 1) / kBlockTokens;
+  BlockKey key = path.empty() ? RootBlockKey(tree_.scope(), salt) : path.back()->key();
+  for (size_t i = path.size(); i < n_full; ++i) {
+    const auto of_block = tokens.subspan(i * kBlockTokens, kBlockTokens);
+    key = ChildBlockKey(key, of_block);
+    fetch.add_keys(BytesOf(key));
+    fetch.mutable_tokens()->Add(of_block.begin(), of_block.end());
+  }
+  return static_cast<uint32_t>(path.size());
+}
+
+bool KvBlocks::CanRestore(uint32_t n_there, uint32_t end) const {
+  for (int g = 0; g < n_groups(); ++g) {
+    const uint32_t begin = std::max(n_there, FirstSeen(g, end * kBlockTokens));
+    if (groups_[g].pool.n_free() < end - std::min(begin, end) + 1) return false;
+  }
+  return true;
+}
+
+uint32_t KvBlocks::Restore(const StoredBlocks& stored, BlockTables& tables, v1::StepPlan& plan) {
+  const auto n_there = static_cast<uint32_t>(tables.front().ids.size());
+  if (n_there < stored.first) return n_there;
+  uint32_t end = stored.end;
+  while (end > n_there && !CanRestore(n_there, end)) --end;
+  if (end <= n_there) return n_there;
+  // No row of the sequence will read these, and none of its rows is planned yet.
+  ReturnBehindWindows(tables, end * kBlockTokens);
+  for (int g = 0; g < n_groups(); ++g) {
+    BlockTable& table = tables[g];
+    const uint32_t first_seen = FirstSeen(g, end * kBlockTokens);
+    if (first_seen > n_there) {
+      table.ids.resize(first_seen);
+      table.n_returned = first_seen;
+    }
+    while (table.ids.size() < end) table.ids.push_back(Take(g));
+  }
+  for (uint32_t i = n_there; i < end; ++i) {
+    const auto is_read = [i](const BlockTable& table) { return i >= table.n_returned; };
+    if (std::none_of(tables.begin(), tables.end(), is_read)) continue;
+    v1::KvRestore& restore = *plan.add_restores();
+    restore.set_fetch(stored.fetch);
+    restore.set_index(i - stored.first);
+    for (const BlockTable& table : tables) {
+      restore.add_blocks(is_read(table) ? table.ids[i] : PrefixTree::kNoBlock);
+    }
+  }
+  return end;
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,143 @@
+"""Servers that share KV blocks through a store: a prompt that another one has computed is computed only from where they
+differ, and the answers are bit-identical, whatever happens to the store."""
+import asyncio
+import contextlib
+import re
+import signal
+import urllib.request
+
+import grpc
+import pytest
+from harness import Cluster, free_ports, wait_until
+from redis_server import RedisServer
+from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+from test_prefix_cache import BLOCK, FLAGS, ask, random_ids, request
+from toxiproxy import PROGRAM as TOXIPROXY
+from toxiproxy import Toxiproxy
+from workload import GOLDEN
+
+N_BLOCKS = 12
+PROMPT = random_ids(N_BLOCKS * BLOCK + 5, 1)
+
+
+def serve(model, stages, store, *flags):
+    return Cluster(GOLDEN / model, stages=stages, flags=[*FLAGS, "--kv-store", store, "--kv-store-memory", "16MiB", *flags])
+
+
+def kv_blocks(cluster):
+    """{result: blocks over all stages}, of the metrics page."""
+    page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{cluster.metrics}/metrics").read().decode()
+    blocks = {}
+    for labels, value in re.findall(r"^stagecoach_stage_kv_store_blocks_total\{(.*)\} (\S+)$", page, re.M):
+        result = re.search(r'result="(\w+)"', labels)[1]
+        blocks[result] = blocks.get(result, 0) + int(float(value))
+    return blocks
+
+
+def ask_and_save(model, stages, store, asked=None):
+    """The answer of a server that computes the prompt and has saved its blocks."""
+    with serve(model, stages, store) as server:
+        answer = ask(server.stub, asked or request(PROMPT))
+        assert answer[2] == 0, "it was in the store"
+        wait_until(lambda: kv_blocks(server)["saved"] >= N_BLOCKS * stages, "the blocks in the store")
+    return answer
+
+
+# Full attention; a window in some layers; the same in all layers.
+@pytest.mark.parametrize("model", ["opt", "gemma3", "mistral-window"])
+@pytest.mark.parametrize("stages, other_stages", [(1, 2), (2, 1)])
+def test_another_server_computes_only_the_rest(model, stages, other_stages, tmp_path):
+    store = f"dir:{tmp_path}"
+    answer = ask_and_save(model, stages, store)
+    with serve(model, other_stages, store) as other:
+        again = ask(other.stub, request(PROMPT))
+        assert again[2] == N_BLOCKS * BLOCK
+        assert again[:2] == answer[:2]
+        assert kv_blocks(other)["fetched"] == N_BLOCKS * other_stages
+        # The end differs; what this server has on the device now is not fetched again. Blocks behind a window it has not.
+        other_end = PROMPT[:10 * BLOCK + 3] + random_ids(40, 2)
+        assert ask(other.stub, request(other_end))[2] == 10 * BLOCK
+        assert kv_blocks(other)["fetched"] == N_BLOCKS * other_stages or model != "opt"
+
+
+def test_through_redis_between_servers_that_run():
+    with RedisServer() as redis, serve("opt", 1, redis.url + "?ttl=600") as one, serve("opt", 2, redis.url) as other:
+        answer = ask(one.stub, request(PROMPT))
+        wait_until(lambda: kv_blocks(one)["saved"] >= N_BLOCKS, "the blocks in the store")
+        assert 0 < int(redis.ask("TTL", redis.ask("RANDOMKEY"))) <= 600
+        again = ask(other.stub, request(PROMPT))
+        assert again[:2] == answer[:2]
+        assert again[2] == N_BLOCKS * BLOCK
+
+
+def test_other_salts_models_and_adapters_share_nothing(tmp_path):
+    store = f"dir:{tmp_path}"
+    ask_and_save("opt", 1, store, request(PROMPT, salt="a"))
+    with serve("opt", 1, store) as other:
+        assert ask(other.stub, request(PROMPT, salt="b"))[2] == 0
+        assert ask(other.stub, request(PROMPT))[2] == 0
+        assert ask(other.stub, request(PROMPT, salt="a"))[2] == N_BLOCKS * BLOCK
+    with serve("mistral-window", 1, store) as other:
+        assert ask(other.stub, request(PROMPT, salt="a"))[2] == 0
+
+
+async def generate(address, prompts):
+    """[(tokens, cached)] of concurrent requests."""
+    async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        stub = pb_grpc.InferenceStub(channel)
+
+        async def one(prompt):
+            messages = [message async for message in stub.Generate(request(prompt))]
+            return [i for message in messages for i in message.token_ids], messages[-1].usage.cached_tokens
+
+        return await asyncio.gather(*map(one, prompts))
+
+
+def prompts_of(seed, n=24):
+    return [random_ids(5 * BLOCK, seed) + random_ids(3 * BLOCK, 100 * seed + i) for i in range(n)]
+
+
+def damage(redis):
+    """Half of the values lose their last byte, others swap places."""
+    keys = redis.ask("--raw", "KEYS", "*").split()
+    assert len(keys) > 10
+    for i, key in enumerate(sorted(keys)):
+        if i % 2:
+            redis.ask("SETRANGE", key, "200", "damaged")
+        elif i + 2 < len(keys):
+            redis.ask("COPY", keys[i + 2], key, "REPLACE")
+
+
+FAULTS = {
+    "killed": lambda redis, proxy: redis.process.kill(),
+    "stopped": lambda redis, proxy: redis.process.send_signal(signal.SIGSTOP),
+    "slow": lambda redis, proxy: proxy.delay(300),
+    "cut": lambda redis, proxy: proxy.cut(),
+    "full": lambda redis, proxy: [redis.ask("CONFIG", "SET", "maxmemory", "1"),
+                                  redis.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")],
+    "damaged": lambda redis, proxy: damage(redis),
+}
+
+
+@pytest.mark.skipif(not TOXIPROXY.exists(), reason="no toxiproxy here")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_store_costs_no_request(fault):
+    with Cluster(GOLDEN / "opt", flags=[*FLAGS, "--prefix-cache", "off"]) as plain:
+        expected = {seed: [tokens for tokens, _ in asyncio.run(generate(plain.grpc, prompts_of(seed)))] for seed in (1, 2)}
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(RedisServer())
+        ports = free_ports(2)
+        address = f"127.0.0.1:{ports + 1}"
+        proxy = Toxiproxy(stack, ports, address, redis.url.removeprefix("redis://"))
+        with serve("opt", 2, f"redis://{address}") as one:
+            assert [tokens for tokens, _ in asyncio.run(generate(one.grpc, prompts_of(1)))] == expected[1]
+        with serve("opt", 2, f"redis://{address}") as other:
+            FAULTS[fault](redis, proxy)
+            for seed in (1, 2):
+                assert [tokens for tokens, _ in asyncio.run(generate(other.grpc, prompts_of(seed)))] == expected[seed]
+            redis.process.send_signal(signal.SIGCONT)
+
+
+def test_a_store_that_nobody_can_use_is_named_at_the_start(tmp_path):
+    with pytest.raises(AssertionError, match="ftp://x"):
+        serve("opt", 1, "ftp://x").start()
