@@ -5,8 +5,8 @@ usage: against.py --before BIN_DIR --before-commit COMMIT [--after BIN_DIR] [--m
                   [--out FILE.jsonl] [--server-flags "FLAGS"]
 Both builds serve the same model at the same time, and only one of them is asked at a time. Each round asks the build
 before, the build after and the build before again; its ratio is after / mean of before. So a machine that becomes slower
-or faster during the run changes both sides of a ratio. The result is the median of the rounds' ratios, with the standard
-error of the mean. The tokens of both builds are compared first.
+or faster during the run changes both sides of a ratio. The result is the median of the rounds' ratios, with its confidence
+interval of 95 %. The tokens of both builds are compared first, and the prefix cache is off.
   prefill       one prompt of 512 random tokens: tokens / time to the first token
   decode        128 tokens after a short prompt, one request: 1 / mean time between tokens
   decode of 16  16 requests at the same time: 16 / mean time between tokens
@@ -14,6 +14,7 @@ error of the mean. The tokens of both builds are compared first.
 import argparse
 import contextlib
 import datetime
+import math
 import pathlib
 import shlex
 import statistics
@@ -36,6 +37,13 @@ RATES = {
 }
 
 
+def interval_of_median(values):
+    """Confidence interval of 95 %, by order statistics: it needs no assumption about the distribution."""
+    values = sorted(values)
+    k = max(0, math.floor(len(values) / 2 - 0.98 * math.sqrt(len(values))))
+    return values[k], values[-1 - k]
+
+
 def tokens_of(server):
     request = pb.GenerateRequest(tokens=pb.TokenIds(ids=range(300, 400)),
                                  sampling=pb.SamplingParams(max_tokens=200, temperature=0, ignore_eos=True))
@@ -44,22 +52,24 @@ def tokens_of(server):
 
 def measure(args, model):
     with contextlib.ExitStack() as stack:
-        before, after = (stack.enter_context(Cluster(model, args.stages, shlex.split(args.server_flags),
-                                                     program=str(path / "stagecoach"))) for path in (args.before, args.after))
+        flags = ["--prefix-cache", "off", *shlex.split(args.server_flags)]
+        before, after = (stack.enter_context(Cluster(model, args.stages, flags, program=str(path / "stagecoach")))
+                         for path in (args.before, args.after))
         assert tokens_of(before) == tokens_of(after), "the builds give different tokens"
         for name, rate in RATES.items():
             rates, ratios = [], []
+            for server in (before, after):
+                rate(server.grpc)  # warm-up
             for _ in range(args.rounds):
                 first, changed, again = (rate(server.grpc) for server in (before, after, before))
                 rates.append((statistics.mean([first, again]), changed))
                 ratios.append(2 * changed / (first + again))
-            error = statistics.stdev(ratios) / len(ratios) ** 0.5
-            print(f"{model.name}, {name}: {statistics.median(ratios):.4f} +- {error:.4f}", file=sys.stderr)
+            low, high = interval_of_median(ratios)
+            print(f"{model.name}, {name}: {statistics.median(ratios):.4f}, {low:.4f} to {high:.4f}", file=sys.stderr)
             yield {"name": f"against/{model.name}/{name}", "value": round(statistics.median(b for _, b in rates), 2),
                    "unit": "tok/s", "reference": f"build of {args.before_commit}, A/B/A",
                    "reference_value": round(statistics.median(a for a, _ in rates), 2),
-                   "ratio": round(statistics.median(ratios), 4), "standard_error": round(error, 4),
-                   "ratios": [round(ratio, 3) for ratio in ratios]}
+                   "ratio": round(statistics.median(ratios), 4), "ratio_95": [round(low, 4), round(high, 4)]}
 
 
 def main():
