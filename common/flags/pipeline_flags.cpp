@@ -69,12 +69,15 @@ void DeclareMemoryFlags(FlagTable& table, Config& config) {
            "only from where they differ (default: none)")
       ->type_name("URL")
       ->envname("STAGECOACH_KV_STORE");
-  table.AddSize(
-      "--kv-store-memory",
-      Field(config, &Config::kv_store_memory_bytes, &Config::set_kv_store_memory_bytes),
-      "Host memory of each stage for KV blocks on their way to and from --kv-store. If it "
-      "is full, blocks are not saved, and only the first blocks of a prefix are fetched "
-      "[1GiB]");
+  table.AddSize("--host-kv", Field(config, &Config::host_kv_bytes, &Config::set_host_kv_bytes),
+                "Host memory of each stage that keeps KV blocks after the device has reused their "
+                "place, such as 16GiB. A prompt with their tokens is then not computed again "
+                "(default: none)");
+  table.AddSize("--kv-store-memory",
+                Field(config, &Config::kv_store_memory_bytes, &Config::set_kv_store_memory_bytes),
+                "Host memory of each stage for KV blocks on their way to and from --host-kv and "
+                "--kv-store. If it is full, blocks are not saved, and only the first blocks of a "
+                "prefix are fetched [1GiB]");
   table
       .Add("--max-sequences", Field(config, &Config::max_sequences, &Config::set_max_sequences),
            "Maximum number of sequences that run at the same time (default: 256; on several GPUs "

@@ -222,7 +222,7 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
 // See Pipeline::kv_scope. FAILED_PRECONDITION: the stages do not hold layers of one checkpoint.
 absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig& config,
                                     const std::vector<Worker>& workers) {
-  if (config.kv_store().empty()) return "";
+  if (config.kv_store().empty() && config.host_kv_bytes() == 0) return "";
   const Worker& first = workers.front();
   for (const Worker& worker : workers) {
     if (!worker.joined.has_kv_store()) {

@@ -188,7 +188,7 @@ void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens
       groups_[g].filled_by[tables[g].ids[i]] = step;
       ++n_set;
     }
-    // If the tree had some of its groups, it was saved with them.
+    // The store has the block already if the tree had it for some of the groups.
     const bool is_new = n_set == n_groups() && source == Source::kComputed;
     if (is_new && !tree_.scope().empty()) Save(*prefix.node, of_block, step);
   }

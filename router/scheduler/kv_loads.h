@@ -20,7 +20,7 @@
 
 namespace stagecoach::router {
 
-// Not thread-safe; does not own sequences. Who calls it changes their state.
+// Not thread-safe; does not own sequences. The caller changes their state.
 class KvLoads {
  public:
   // The most fetches without an answer. Beyond that, a sequence does not load.

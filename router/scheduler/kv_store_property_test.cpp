@@ -16,7 +16,7 @@
 namespace stagecoach::router {
 namespace {
 
-// One scheduler with its pipeline. Everything that it does takes any time.
+// One scheduler with its pipeline. Plans, results, fetches and answers take random times.
 class SharingServer {
  public:
   SharingServer(const SchedulerConfig& config, FakeKvStore* store)

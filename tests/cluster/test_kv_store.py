@@ -14,7 +14,7 @@ from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 from test_prefix_cache import BLOCK, FLAGS, ask, random_ids, request
 from toxiproxy import PROGRAM as TOXIPROXY
 from toxiproxy import Toxiproxy
-from workload import GOLDEN
+from workload import GOLDEN, kv_bytes
 
 N_BLOCKS = 12
 PROMPT = random_ids(N_BLOCKS * BLOCK + 5, 1)
@@ -31,7 +31,8 @@ def kv_blocks(cluster):
     for labels, value in re.findall(r"^stagecoach_stage_kv_store_blocks_total\{(.*)\} (\S+)$", page, re.M):
         result = re.search(r'result="(\w+)"', labels)[1]
         blocks[result] = blocks.get(result, 0) + int(float(value))
-    return blocks
+    waiting = re.findall(r"^stagecoach_stage_kv_store_waiting_blocks\{.*\} (\S+)$", page, re.M)
+    return {**blocks, "waiting": sum(map(float, waiting))}
 
 
 def ask_and_save(model, stages, store, asked=None):
@@ -136,6 +137,24 @@ def test_a_broken_store_costs_no_request(fault):
             for seed in (1, 2):
                 assert [tokens for tokens, _ in asyncio.run(generate(other.grpc, prompts_of(seed)))] == expected[seed]
             redis.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_host_memory_keeps_what_the_device_has_no_room_for(stages):
+    n_blocks = 20
+    flags = [*FLAGS, "--kv-memory", kv_bytes("opt", stages, n_blocks), "--max-model-len", 256]
+    prompts = [random_ids(N_BLOCKS * BLOCK + 5, i) for i in range(4)]
+    with Cluster(GOLDEN / "opt", stages=stages, flags=flags) as plain:
+        answers = [ask(plain.stub, request(prompt)) for prompt in prompts]
+        assert ask(plain.stub, request(prompts[0]))[2] < N_BLOCKS * BLOCK
+    with Cluster(GOLDEN / "opt", stages=stages, flags=[*flags, "--host-kv", "64MiB"]) as server:
+        assert [ask(server.stub, request(prompt)) for prompt in prompts] == answers
+        wait_until(lambda: kv_blocks(server)["waiting"] == 0, "the blocks in host memory")
+        for prompt, answer in zip(prompts, answers, strict=True):
+            again = ask(server.stub, request(prompt))
+            assert again[:2] == answer[:2]
+            assert again[2] == N_BLOCKS * BLOCK
+        assert kv_blocks(server)["fetched"] > 0
 
 
 def test_a_store_that_nobody_can_use_is_named_at_the_start(tmp_path):

@@ -28,12 +28,6 @@ constexpr auto kFlushTime = std::chrono::seconds(5);  // at the end of the proce
 constexpr uint32_t kFirstBlocks = 4;
 constexpr uint64_t kCallBytes = 16 << 20;
 
-uint64_t BlockBytes(const std::vector<KvPart>& parts) {
-  uint64_t bytes = 0;
-  for (const KvPart& part : parts) bytes += part.bytes;
-  return bytes;
-}
-
 std::string_view AsText(std::span<const unsigned char> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -54,55 +48,68 @@ std::optional<std::vector<KvBlockName>> NamesOf(const v1::KvFetch& fetch) {
 
 }  // namespace
 
-unsigned char* KvBlocks::at(size_t part, uint32_t block) const {
-  uint64_t before = 0;  // bytes of a block
-  for (size_t i = 0; i < part; ++i) before += (*parts_)[i].bytes;
-  return run_.data() + before * n_blocks() + (*parts_)[part].bytes * block;
-}
-
 absl::StatusOr<std::unique_ptr<KvExchange>> KvExchange::Start(const Config& config,
                                                               std::vector<KvPart> parts,
                                                               kernels::Ops* ops) {
-  const uint64_t block_bytes = BlockBytes(parts);
+  const uint64_t block_bytes = KvBlockBytes(parts);
+  const auto too_small = [&](const char* flag, uint64_t bytes, const char* least) {
+    return absl::InvalidArgumentError(fmt::format("{} of {} is less than {} of this stage, {} each",
+                                                  flag, FormatBytes(bytes), least,
+                                                  FormatBytes(block_bytes)));
+  };
   const uint64_t half = config.memory_bytes / 2 / block_bytes * block_bytes;
-  if (half == 0) {
-    return absl::InvalidArgumentError(
-        fmt::format("--kv-store-memory of {} is less than two KV blocks of this stage, {} each",
-                    FormatBytes(config.memory_bytes), FormatBytes(block_bytes)));
+  if (half == 0) return too_small("--kv-store-memory", config.memory_bytes, "two KV blocks");
+  if (config.host_bytes > 0 && config.host_bytes < block_bytes) {
+    return too_small("--host-kv", config.host_bytes, "a KV block");
   }
   SC_ASSIGN_OR_RETURN(kernels::Buffer saves, ops->AllocateHost(half));
   SC_ASSIGN_OR_RETURN(kernels::Buffer fetches, ops->AllocateHost(half));
   std::unique_ptr<KvExchange> exchange(
-      new KvExchange(std::move(parts), std::move(saves), std::move(fetches)));
-  uint64_t most = 0;
-  for (const KvPart& part : exchange->parts_) most = std::max(most, part.bytes);
-  const auto open = [&]() -> absl::StatusOr<std::unique_ptr<KvStore>> {
-    SC_ASSIGN_OR_RETURN(auto store, OpenKvStore(config.store, kKvEntryHeaderBytes + most));
-    return std::make_unique<GuardedKvStore>(std::move(store), exchange->counters_);
-  };
-  SC_ASSIGN_OR_RETURN(exchange->save_store_, open());
-  for (auto& store : exchange->fetch_stores_) {
-    SC_ASSIGN_OR_RETURN(store, open());
+      new KvExchange(config, std::move(parts), std::move(saves), std::move(fetches)));
+  if (!config.store.empty()) SC_RETURN_IF_ERROR(exchange->OpenStores(config.store));
+  if (exchange->host_) {
+    spdlog::info("{} of host memory keep KV blocks that the device has no room for",
+                 FormatBytes(config.host_bytes));
   }
-  spdlog::info("KV blocks are shared through {}, with {} of host memory on their way",
-               exchange->save_store_->name(), FormatBytes(2 * half));
-  exchange->threads_.emplace_back([one = exchange.get()] {
-    pthread_setname_np(pthread_self(), "kv save");
-    one->SaveLoop();
-  });
-  for (auto& store : exchange->fetch_stores_) {
-    exchange->threads_.emplace_back([one = exchange.get(), store = store.get()] {
-      pthread_setname_np(pthread_self(), "kv fetch");
-      one->FetchLoop(store);
-    });
-  }
+  exchange->StartThreads();
   return exchange;
 }
 
-KvExchange::KvExchange(std::vector<KvPart> parts, kernels::Buffer saves, kernels::Buffer fetches)
+KvExchange::KvExchange(const Config& config, std::vector<KvPart> parts, kernels::Buffer saves,
+                       kernels::Buffer fetches)
     : parts_(std::move(parts)),
-      save_memory_(std::move(saves), BlockBytes(parts_)),
-      fetch_memory_(std::move(fetches), BlockBytes(parts_)) {}
+      save_memory_(std::move(saves), KvBlockBytes(parts_)),
+      fetch_memory_(std::move(fetches), KvBlockBytes(parts_)) {
+  if (config.host_bytes > 0) host_.emplace(config.host_bytes, &parts_);
+}
+
+absl::Status KvExchange::OpenStores(const std::string& url) {
+  uint64_t most = 0;
+  for (const KvPart& part : parts_) most = std::max(most, part.bytes);
+  const auto open = [&]() -> absl::StatusOr<std::unique_ptr<KvStore>> {
+    SC_ASSIGN_OR_RETURN(auto store, OpenKvStore(url, kKvEntryHeaderBytes + most));
+    return std::make_unique<GuardedKvStore>(std::move(store), counters_);
+  };
+  SC_ASSIGN_OR_RETURN(save_store_, open());
+  for (auto& store : fetch_stores_) {
+    SC_ASSIGN_OR_RETURN(store, open());
+  }
+  spdlog::info("KV blocks are shared through {}", save_store_->name());
+  return absl::OkStatus();
+}
+
+void KvExchange::StartThreads() {
+  threads_.emplace_back([this] {
+    pthread_setname_np(pthread_self(), "kv save");
+    SaveLoop();
+  });
+  for (const auto& store : fetch_stores_) {
+    threads_.emplace_back([this, store = store.get()] {
+      pthread_setname_np(pthread_self(), "kv fetch");
+      FetchLoop(store);
+    });
+  }
+}
 
 KvExchange::~KvExchange() {
   EndEpoch();
@@ -133,9 +140,16 @@ void KvExchange::SaveLoop() {
 }
 
 void KvExchange::SaveBlocks(const SaveTask& task) {
+  for (auto b = static_cast<uint32_t>(task.names.size()); host_ && b > 0; --b) {
+    host_->Put(task.names[b - 1], task.blocks, b - 1);
+  }
+  if (save_store_ != nullptr) SaveToStore(task);
+}
+
+void KvExchange::SaveToStore(const SaveTask& task) {
   const auto n = static_cast<uint32_t>(task.names.size());
   const auto blocks_per_call =
-      static_cast<uint32_t>(std::max<uint64_t>(1, kCallBytes / BlockBytes(parts_)));
+      static_cast<uint32_t>(std::max<uint64_t>(1, kCallBytes / KvBlockBytes(parts_)));
   for (uint32_t first = 0; first < n; first += blocks_per_call) {
     const uint32_t n_now = std::min(blocks_per_call, n - first);
     const Clock::time_point deadline = std::min(Clock::now() + kSaveTime, save_until_.load());
@@ -190,7 +204,7 @@ void KvExchange::FetchLoop(KvStore* store) {
       const auto n_wanted = static_cast<uint32_t>(names->size());
       blocks = KvBlocks(fetch_memory_.TakeUpTo(n_wanted), &parts_);
       if (blocks.n_blocks() > 0) {
-        n_complete = ReadBlocks(*store, std::span(*names).first(blocks.n_blocks()), blocks);
+        n_complete = ReadBlocks(store, std::span(*names).first(blocks.n_blocks()), blocks);
       }
       n_fetched_ += n_complete;
       n_missed_ += n_wanted - n_complete;
@@ -209,12 +223,28 @@ std::vector<KvKey> KvExchange::KeysOf(std::span<const KvBlockName> names) const 
   return keys;
 }
 
-uint32_t KvExchange::ReadBlocks(KvStore& store, std::span<const KvBlockName> names,
+uint32_t KvExchange::ReadBlocks(KvStore* store, std::span<const KvBlockName> names,
                                 const KvBlocks& blocks) {
+  uint32_t n_done = 0;
+  while (host_ && n_done < names.size() && host_->Get(names[n_done], blocks, n_done)) ++n_done;
+  n_from_host_ += n_done;
+  const uint32_t n_here = n_done;
+  if (store != nullptr) n_done = ReadFromStore(*store, names, blocks, n_done);
+  for (uint32_t b = n_done; host_ && b > 0; --b) {
+    if (b <= n_here) {
+      host_->Touch(names[b - 1]);
+    } else {
+      host_->Put(names[b - 1], blocks, b - 1);
+    }
+  }
+  return n_done;
+}
+
+uint32_t KvExchange::ReadFromStore(KvStore& store, std::span<const KvBlockName> names,
+                                   const KvBlocks& blocks, uint32_t n_done) {
   const Clock::time_point deadline = Clock::now() + kFetchTime;
   const auto most =
-      static_cast<uint32_t>(std::max<uint64_t>(kFirstBlocks, kCallBytes / BlockBytes(parts_)));
-  uint32_t n_done = 0;
+      static_cast<uint32_t>(std::max<uint64_t>(kFirstBlocks, kCallBytes / KvBlockBytes(parts_)));
   for (uint32_t n_now = kFirstBlocks; n_done < names.size(); n_now = std::min(2 * n_now, most)) {
     const auto now = names.subspan(n_done, std::min<size_t>(n_now, names.size() - n_done));
     const std::vector<KvKey> keys = KeysOf(now);
@@ -279,6 +309,8 @@ v1::KvStoreStats KvExchange::Stats() const {
   stats.set_dropped_blocks(n_dropped_);
   stats.set_fetched_blocks(n_fetched_);
   stats.set_missed_blocks(n_missed_);
+  stats.set_from_host_blocks(n_from_host_);
+  if (host_) stats.set_host_blocks(host_->n_blocks());
   stats.set_corrupt_values(counters_->n_corrupt);
   stats.set_errors(counters_->n_errors);
   stats.set_waiting_blocks(save_memory_.n_total() - save_memory_.n_free());

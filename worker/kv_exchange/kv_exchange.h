@@ -1,6 +1,7 @@
-// Moves KV blocks between a stage's host memory and the store that other servers share
-// (--kv-store). Saving and fetching happen on threads of their own, so no step waits for the store.
-// The stage copies between host memory and device (worker/stage/kv_copies.h).
+// Moves KV blocks between a stage's device and the tiers below: host memory (--host-kv), then the
+// store that other servers share (--kv-store). Saving and fetching happen on threads of their own,
+// so no step waits for them. The stage copies between host memory and device
+// (worker/stage/kv_copies.h).
 //
 // A fetch reads blocks from the first one on and stops at the first that is missing, damaged or
 // foreign, or at its deadline: what comes before can be used. Memory is bounded: if it is short,
@@ -21,42 +22,17 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/closable_queue.h"
-#include "common/kv_block.h"
 #include "common/mutex.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.pb.h"
 #include "stagecoach/v1/step.pb.h"
+#include "worker/kv_exchange/kv_blocks.h"
+#include "worker/kv_exchange/kv_host_tier.h"
 #include "worker/kv_exchange/kv_memory.h"
 #include "worker/kv_store/guarded_kv_store.h"
 #include "worker/model/stage_model.h"
 
 namespace stagecoach::worker {
-
-// A block, whatever stage holds which of its layers.
-struct KvBlockName {
-  std::array<uint8_t, 16> key{};  // KvKey::block
-  std::array<int32_t, kKvBlockTokens> tokens{};
-};
-
-// Host memory with the stage's parts of some blocks. The parts of a layer are consecutive:
-// [parts, blocks].
-class KvBlocks {
- public:
-  KvBlocks() = default;
-  // The parts outlive this.
-  KvBlocks(KvMemory::Run run, const std::vector<KvPart>* parts)
-      : run_(std::move(run)), parts_(parts) {}
-
-  uint32_t n_blocks() const { return run_.n_blocks(); }
-  unsigned char* at(size_t part, uint32_t block) const;
-  std::span<unsigned char> bytes(size_t part, uint32_t block) const {
-    return {at(part, block), (*parts_)[part].bytes};
-  }
-
- private:
-  KvMemory::Run run_;
-  const std::vector<KvPart>* parts_ = nullptr;
-};
 
 struct FetchedBlocks {
   KvBlocks blocks;
@@ -66,11 +42,12 @@ struct FetchedBlocks {
 class KvExchange {
  public:
   struct Config {
-    std::string store;          // URL, see worker/kv_store/kv_store.h
+    std::string store;          // URL, see worker/kv_store/kv_store.h; empty: none
     uint64_t memory_bytes = 0;  // half for saves, half for fetches; at least one block each
+    uint64_t host_bytes = 0;    // of the host tier; 0: none
   };
 
-  // INVALID_ARGUMENT: the URL, or memory for less than a block each. RESOURCE_EXHAUSTED: there is
+  // INVALID_ARGUMENT: the URL, or memory for less than a block. RESOURCE_EXHAUSTED: there is
   // not so much host memory. Does not wait for the store.
   static absl::StatusOr<std::unique_ptr<KvExchange>> Start(const Config& config,
                                                            std::vector<KvPart> parts,
@@ -110,13 +87,20 @@ class KvExchange {
   };
   static constexpr size_t kFetchers = 2;
 
-  KvExchange(std::vector<KvPart> parts, kernels::Buffer saves, kernels::Buffer fetches);
+  KvExchange(const Config& config, std::vector<KvPart> parts, kernels::Buffer saves,
+             kernels::Buffer fetches);
+  absl::Status OpenStores(const std::string& url);
+  void StartThreads();
 
   void SaveLoop();
   void SaveBlocks(const SaveTask& task);
+  void SaveToStore(const SaveTask& task);
   void FetchLoop(KvStore* store);
   // Returns the number of complete blocks from the first on.
-  uint32_t ReadBlocks(KvStore& store, std::span<const KvBlockName> names, const KvBlocks& blocks);
+  uint32_t ReadBlocks(KvStore* store, std::span<const KvBlockName> names, const KvBlocks& blocks);
+  // Continues behind n_done blocks.
+  uint32_t ReadFromStore(KvStore& store, std::span<const KvBlockName> names, const KvBlocks& blocks,
+                         uint32_t n_done);
   bool TakeEntries(std::span<const KvKey> keys, std::span<const std::optional<std::string>> entries,
                    const KvBlockName& name, const KvBlocks& blocks, uint32_t block);
   std::vector<KvKey> KeysOf(std::span<const KvBlockName> names) const;
@@ -124,10 +108,13 @@ class KvExchange {
 
   const std::vector<KvPart> parts_;
   KvMemory save_memory_, fetch_memory_;
+  std::optional<KvHostTier> host_;
   const std::shared_ptr<KvStoreCounters> counters_ = std::make_shared<KvStoreCounters>();
+  // Null if there is no store.
   std::unique_ptr<KvStore> save_store_;                           // of the save thread
   std::array<std::unique_ptr<KvStore>, kFetchers> fetch_stores_;  // of one fetch thread each
-  std::atomic<uint64_t> n_saved_{0}, n_dropped_{0}, n_fetched_{0}, n_missed_{0};  // blocks
+  std::atomic<uint64_t> n_saved_{0}, n_dropped_{0}, n_fetched_{0}, n_missed_{0},
+      n_from_host_{0};  // blocks
   std::atomic<KvStore::Clock::time_point> save_until_{KvStore::Clock::time_point::max()};
 
   mutable Mutex mutex_;

@@ -1,7 +1,6 @@
 #include "worker/kv_exchange/kv_exchange.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <cstring>
 #include <filesystem>
 #include <future>
 #include <string>
@@ -10,32 +9,17 @@
 #include "common/closable_queue.h"
 #include "common/temp_dir.h"
 #include "kernels/reference/reference_ops.h"
+#include "worker/kv_exchange/testing/numbered_blocks.h"
 
 namespace stagecoach::worker {
 namespace {
 
-// Two layers of one stage, of different sizes.
-std::vector<KvPart> Parts(int32_t first_layer = 3) {
-  return {{.layer = first_layer, .kv_group = 0, .bytes = 96},
-          {.layer = first_layer + 1, .kv_group = 1, .bytes = 32}};
-}
-
-KvBlockName Name(int i) {
-  KvBlockName name;
-  name.key.fill(static_cast<uint8_t>(i));
-  name.tokens.fill(100 + i);
-  return name;
-}
-
-unsigned char Byte(int block, size_t part) {
-  return static_cast<unsigned char>(7 * block + 3 * part);
-}
-
 struct Fixture {
   explicit Fixture(const std::string& store, uint64_t memory_bytes = 128 * 2 * 64,
-                   std::vector<KvPart> parts = Parts()) {
-    auto started = KvExchange::Start({.store = store, .memory_bytes = memory_bytes},
-                                     std::move(parts), ops.get());
+                   std::vector<KvPart> parts = TwoParts(), uint64_t host_bytes = 0) {
+    auto started =
+        KvExchange::Start({.store = store, .memory_bytes = memory_bytes, .host_bytes = host_bytes},
+                          std::move(parts), ops.get());
     INFO(started.status());
     REQUIRE(started.ok());
     exchange = *std::move(started);
@@ -51,11 +35,8 @@ struct Fixture {
     std::vector<KvBlockName> names;
     for (uint32_t b = 0; b < blocks.n_blocks(); ++b) {
       const int i = first + static_cast<int>(b);
-      names.push_back(Name(i));
-      for (size_t p = 0; p < exchange->parts().size(); ++p) {
-        const auto to = blocks.bytes(p, b);
-        std::memset(to.data(), Byte(i, p), to.size());
-      }
+      names.push_back(BlockName(i));
+      FillBlock(blocks, exchange->parts(), b, i);
     }
     const uint32_t n_taken = blocks.n_blocks();
     if (n_taken > 0) exchange->Save(std::move(blocks), std::move(names));
@@ -65,7 +46,7 @@ struct Fixture {
     v1::KvFetch fetch;
     fetch.set_id(id);
     for (int i = first; i < first + n; ++i) {
-      const KvBlockName name = Name(i);
+      const KvBlockName name = BlockName(i);
       fetch.add_keys(name.key.data(), name.key.size());
       fetch.mutable_tokens()->Add(name.tokens.begin(), name.tokens.end());
     }
@@ -80,11 +61,7 @@ struct Fixture {
     REQUIRE(fetched != nullptr);
     CHECK(fetched->n_complete == n);
     for (uint32_t b = 0; b < n; ++b) {
-      for (size_t p = 0; p < exchange->parts().size(); ++p) {
-        for (const unsigned char byte : fetched->blocks.bytes(p, b)) {
-          REQUIRE(byte == Byte(first + static_cast<int>(b), p));
-        }
-      }
+      CheckBlock(fetched->blocks, exchange->parts(), b, first + static_cast<int>(b));
     }
   }
 
@@ -121,11 +98,11 @@ TEST_CASE("KV exchange: stages with other splits of the layers read the same blo
   {
     Fixture(("dir:" + dir.path())).Save(0, 4);
   }
-  Fixture second_layer("dir:" + dir.path(), 4096, {Parts()[1]});
+  Fixture second_layer("dir:" + dir.path(), 4096, {TwoParts()[1]});
   CHECK(second_layer.Fetch(1, 0, 4) == 4);
   const auto fetched = second_layer.exchange->Fetched(1);
-  CHECK(fetched->blocks.bytes(0, 2)[5] == Byte(2, 1));
-  Fixture other_layers("dir:" + dir.path(), 4096, Parts(4));  // layer 5 was never saved
+  CHECK(fetched->blocks.bytes(0, 2)[5] == BlockByte(2, 1));
+  Fixture other_layers("dir:" + dir.path(), 4096, TwoParts(4));  // layer 5 was never saved
   CHECK(other_layers.Fetch(1, 0, 4) == 0);
 }
 
@@ -182,6 +159,38 @@ TEST_CASE("KV exchange: the end of an epoch forgets its fetches, and their answe
   CHECK(fixture.answers.size() == 0);
 }
 
+TEST_CASE("KV exchange: the host tier serves without a store, for as many blocks as it holds") {
+  Fixture fixture("", 4096, TwoParts(), 128 * 8);
+  uint64_t id = 0;
+  // The save thread may still be copying.
+  const auto fetch_all = [&](int first, int n) {
+    while (fixture.Fetch(++id, first, n) < static_cast<uint32_t>(n)) fixture.exchange->Forget(id);
+    fixture.CheckFetched(id, first, static_cast<uint32_t>(n));
+    fixture.exchange->Forget(id);
+  };
+  fixture.Save(0, 8);
+  fetch_all(0, 8);
+  CHECK(fixture.exchange->Stats().from_host_blocks() >= 8);
+  CHECK(fixture.exchange->Stats().host_blocks() == 8);
+  fixture.Save(20, 4);
+  fetch_all(20, 4);
+  CHECK(fixture.Fetch(++id, 0, 8) == 4);  // the last ones gave way
+  CHECK(fixture.exchange->Stats().host_blocks() == 8);
+}
+
+TEST_CASE("KV exchange: what comes from the store stays in the host tier") {
+  TempDir dir;
+  {
+    Fixture(("dir:" + dir.path())).Save(0, 6);
+  }
+  Fixture fixture("dir:" + dir.path(), 4096, TwoParts(), 128 * 8);
+  CHECK(fixture.Fetch(1, 0, 6) == 6);
+  std::filesystem::remove_all(dir.path());
+  CHECK(fixture.Fetch(2, 0, 6) == 6);
+  fixture.CheckFetched(2, 0, 6);
+  CHECK(fixture.exchange->Stats().from_host_blocks() == 6);
+}
+
 TEST_CASE("KV exchange: a malformed fetch is answered with nothing") {
   TempDir dir;
   Fixture fixture("dir:" + dir.path());
@@ -194,10 +203,13 @@ TEST_CASE("KV exchange: a malformed fetch is answered with nothing") {
 
 TEST_CASE("KV exchange: a bad URL, or memory for less than a block, is refused") {
   const auto ops = kernels::MakeReferenceOps();
-  CHECK(KvExchange::Start({.store = "ftp:x", .memory_bytes = 4096}, Parts(), ops.get())
+  CHECK(KvExchange::Start({.store = "ftp:x", .memory_bytes = 4096}, TwoParts(), ops.get())
             .status()
             .code() == absl::StatusCode::kInvalidArgument);
-  CHECK(KvExchange::Start({.store = "dir:/tmp", .memory_bytes = 255}, Parts(), ops.get())
+  CHECK(KvExchange::Start({.memory_bytes = 4096, .host_bytes = 127}, TwoParts(), ops.get())
+            .status()
+            .code() == absl::StatusCode::kInvalidArgument);
+  CHECK(KvExchange::Start({.store = "dir:/tmp", .memory_bytes = 255}, TwoParts(), ops.get())
             .status()
             .code() == absl::StatusCode::kInvalidArgument);
 }

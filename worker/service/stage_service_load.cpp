@@ -116,7 +116,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   spdlog::debug("stage {}/{}: loaded after {}", request.stage(), request.n_stages(),
                 laps.ToString());
   report.set_load_ms(load_ms);
-  if (!config.kv_store().empty()) {
+  if (Exchange() != nullptr) {
     SC_ASSIGN_OR_RETURN(*report.mutable_checkpoint_id(),
                         CheckpointId(request.model_dir(), config.adapter_dir(),
                                      config.load_format() != v1::LOAD_FORMAT_DUMMY));
@@ -171,10 +171,11 @@ void StageService::SetExchange(std::shared_ptr<KvExchange> exchange) {
 }
 
 absl::Status StageService::StartExchange(const v1::LoadConfig& config) {
-  if (config.kv_store().empty()) return absl::OkStatus();
+  if (config.kv_store().empty() && config.host_kv_bytes() == 0) return absl::OkStatus();
   SC_ASSIGN_OR_RETURN(std::shared_ptr<KvExchange> exchange,
                       KvExchange::Start({.store = config.kv_store(),
-                                         .memory_bytes = config.kv_store_memory_bytes()},
+                                         .memory_bytes = config.kv_store_memory_bytes(),
+                                         .host_bytes = config.host_kv_bytes()},
                                         model_->kv_parts(), ops_));
   SetExchange(std::move(exchange));
   return absl::OkStatus();

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""What host memory for KV blocks (--host-kv) gains when the device holds only some of the conversations that are going on.
+
+usage: kv_host.py [--shape opt-125m] [--conversations 12] [--held 3] [--history 1200] [--turns 4] [--input 60] [--output 16]
+                  [--stages N] [--rounds N] [--device cpu|cuda] [--out FILE.jsonl]
+Each conversation begins with a history, and each of its turns adds --input tokens and gets --output tokens. The KV cache has
+room for --held conversations. All conversations take turns, so the cache has lost a conversation when its next turn comes.
+Measured is the time of all turns after the first one, without and with --host-kv, in turn in each round with new
+conversations. The tokens of both are compared.
+"""
+import argparse
+import datetime
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
+
+from gpus import all_gpus  # noqa: E402
+from harness import Cluster  # noqa: E402
+from machine import commit_of, default_bin, machine_of  # noqa: E402
+from results import emit  # noqa: E402
+from servers import library_path  # noqa: E402
+from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
+
+BLOCK = 16
+
+
+def answer(server, tokens, n):
+    ids = []
+    for message in server.stub.Generate(pb.GenerateRequest(
+            tokens=pb.TokenIds(ids=tokens), sampling=pb.SamplingParams(max_tokens=n, temperature=0, ignore_eos=True))):
+        ids += message.token_ids
+    return ids, message.usage.cached_tokens
+
+
+def talk(server, args, seed):
+    """(seconds of the turns after the first, all tokens, cached share of their prompts)."""
+    chance = random.Random(seed)
+
+    def tokens(n):
+        return chance.choices(range(10, 1000), k=n)
+
+    said = [tokens(args.history) for _ in range(args.conversations)]
+    all_ids, cached, asked = [], 0, 0
+    for turn in range(args.turns + 1):
+        if turn == 1:
+            began = time.monotonic()
+        for i in range(args.conversations):
+            said[i] += tokens(args.input)
+            ids, n_cached = answer(server, said[i], args.output)
+            if turn > 0:
+                cached += n_cached
+                asked += len(said[i])
+            said[i] += ids
+            all_ids.append(ids)
+    return time.monotonic() - began, all_ids, cached / asked
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--like", type=pathlib.Path, default=ROOT / "tests" / "golden" / "data" / "opt",
+                        help="small model whose architecture it is")
+    parser.add_argument("--shape", default="opt-125m", help="see random_checkpoint.py")
+    parser.add_argument("--conversations", type=int, default=12)
+    parser.add_argument("--held", type=int, default=3)
+    parser.add_argument("--history", type=int, default=1200)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--input", type=int, default=60)
+    parser.add_argument("--output", type=int, default=16)
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    bin_dir = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR") or default_bin(args.device))
+    os.environ["LD_LIBRARY_PATH"] = library_path(bin_dir, args.device == "cuda")
+    longest = args.history + (args.turns + 1) * (args.input + args.output)
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / args.shape
+        subprocess.run([sys.executable, ROOT / "tests" / "bench" / "random_checkpoint.py", args.like, model, "--shape", args.shape,
+                        "--config-only"], check=True)
+
+        def start(*flags):
+            return Cluster(model, args.stages, ["--device", args.device, "--load-format", "dummy", "--max-sequences", 4, *flags],
+                           program=str(bin_dir / "stagecoach"))
+
+        with start("--kv-memory", 1 << 30) as probe:
+            block_bytes = (1 << 30) // probe.kv_blocks
+        small = ["--kv-memory", args.held * (longest // BLOCK + 1) * block_bytes, "--max-model-len", longest + BLOCK]
+        with start(*small) as without, start(*small, "--host-kv", "2GiB") as with_host:
+            seconds, shares = [], []
+            for i in range(args.rounds):
+                (before, expected, few), (after, found, most) = (talk(server, args, i) for server in (without, with_host))
+                assert found == expected
+                seconds.append((before, after))
+                shares.append((few, most))
+                print(f"round {i}: {before:.2f} s, {few:.2f} cached; {after:.2f} s, {most:.2f} cached", file=sys.stderr)
+    n_turns = args.conversations * args.turns
+    rates = [n_turns / statistics.median(times) for times in zip(*seconds, strict=True)]
+    emit({"name": f"kv_host/{args.device}/{args.conversations}_conversations_{args.held}_held", "value": round(rates[1], 3),
+          "unit": "turns/s", "reference": "without --host-kv", "reference_value": round(rates[0], 3),
+          "ratio": round(statistics.median(before / after for before, after in seconds), 3),
+          "ratio_by_round": [round(before / after, 3) for before, after in seconds],
+          "cached_share": [round(statistics.median(one), 3) for one in zip(*shares, strict=True)], "rounds": args.rounds,
+          "model": f"shape of {args.shape}", "machine": machine_of(args.device, all_gpus()),
+          "date": datetime.date.today().isoformat(), "commit": commit_of(),
+          "command": f"tests/bench/kv_host.py --shape {args.shape} --conversations {args.conversations} --held {args.held} "
+                     f"--history {args.history} --turns {args.turns} --input {args.input} --output {args.output} "
+                     f"--stages {args.stages} --rounds {args.rounds}"}, args.out)
+
+
+if __name__ == "__main__":
+    main()
