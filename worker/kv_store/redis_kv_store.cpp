@@ -81,6 +81,7 @@ absl::StatusOr<std::vector<std::optional<std::string>>> RedisKvStore::Get(
     std::vector<std::string> names;
     for (const KvKey& key : part) names.push_back(RedisKey(key));
     std::vector<RedisCommand> commands;
+    commands.reserve(names.size());
     for (const std::string& name : names) commands.push_back({"GETRANGE", name, "0", end});
     SC_ASSIGN_OR_RETURN(const std::vector<RedisReply> replies, Exchange(commands, deadline));
     for (const RedisReply& reply : replies) {
