@@ -6,7 +6,8 @@ usage: against.py --before BIN_DIR --before-commit COMMIT [--after BIN_DIR] [--m
 Both builds serve the same model at the same time, and only one of them is asked at a time. Each round asks the build
 before, the build after and the build before again; its ratio is after / mean of before. So a machine that becomes slower
 or faster during the run changes both sides of a ratio. The result is the median of the rounds' ratios, with its confidence
-interval of 95 %. The tokens of both builds are compared first, and the prefix cache is off.
+interval of 95 %. The tokens of both builds are compared first, and the prefix cache is off. On a machine that others use,
+too, look at the CPU time of router and workers for the same work: it hardly depends on how long they wait for a core.
   prefill       one prompt of 512 random tokens: tokens / time to the first token
   decode        128 tokens after a short prompt, one request: 1 / mean time between tokens
   decode of 16  16 requests at the same time: 16 / mean time between tokens
@@ -25,7 +26,7 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu", "bench
 
 from cpu_peer import BATCH, DECODE, PREFILL, ours  # noqa: E402
 from gpus import all_gpus  # noqa: E402
-from harness import BIN_DIR, DEMO_MODEL, Cluster  # noqa: E402
+from harness import BIN_DIR, DEMO_MODEL, Cluster, children_of  # noqa: E402
 from machine import commit_of, machine_of  # noqa: E402
 from results import emit  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
@@ -44,6 +45,16 @@ def interval_of_median(values):
     return values[k], values[-1 - k]
 
 
+def cpu_seconds(server):
+    """CPU time of the threads of router and workers so far."""
+    nanoseconds = 0
+    for pid, _ in children_of(server.process.pid):
+        for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                nanoseconds += int(thread.read_text().split()[0])
+    return nanoseconds / 1e9
+
+
 def tokens_of(server):
     request = pb.GenerateRequest(tokens=pb.TokenIds(ids=range(300, 400)),
                                  sampling=pb.SamplingParams(max_tokens=200, temperature=0, ignore_eos=True))
@@ -57,19 +68,28 @@ def measure(args, model):
                          for path in (args.before, args.after))
         assert tokens_of(before) == tokens_of(after), "the builds give different tokens"
         for name, rate in RATES.items():
-            rates, ratios = [], []
+            rates, ratios, cpu_ratios = [], [], []
             for server in (before, after):
                 rate(server.grpc)  # warm-up
             for _ in range(args.rounds):
-                first, changed, again = (rate(server.grpc) for server in (before, after, before))
+                measured = []
+                for server in (before, after, before):
+                    cpu = cpu_seconds(server)
+                    measured.append((rate(server.grpc), cpu_seconds(server) - cpu))
+                (first, changed, again), (first_cpu, changed_cpu, again_cpu) = zip(*measured, strict=True)
                 rates.append((statistics.mean([first, again]), changed))
                 ratios.append(2 * changed / (first + again))
+                cpu_ratios.append(2 * changed_cpu / (first_cpu + again_cpu))
             low, high = interval_of_median(ratios)
-            print(f"{model.name}, {name}: {statistics.median(ratios):.4f}, {low:.4f} to {high:.4f}", file=sys.stderr)
+            cpu_low, cpu_high = interval_of_median(cpu_ratios)
+            print(f"{model.name}, {name}: {statistics.median(ratios):.4f}, {low:.4f} to {high:.4f}; CPU time "
+                  f"{statistics.median(cpu_ratios):.4f}, {cpu_low:.4f} to {cpu_high:.4f}", file=sys.stderr)
             yield {"name": f"against/{model.name}/{name}", "value": round(statistics.median(b for _, b in rates), 2),
                    "unit": "tok/s", "reference": f"build of {args.before_commit}, A/B/A",
                    "reference_value": round(statistics.median(a for a, _ in rates), 2),
-                   "ratio": round(statistics.median(ratios), 4), "ratio_95": [round(low, 4), round(high, 4)]}
+                   "ratio": round(statistics.median(ratios), 4), "ratio_95": [round(low, 4), round(high, 4)],
+                   "cpu_time_ratio": round(statistics.median(cpu_ratios), 4),
+                   "cpu_time_ratio_95": [round(cpu_low, 4), round(cpu_high, 4)]}
 
 
 def main():
