@@ -1,6 +1,7 @@
 #include "common/flags/flag_table.h"
 
 #include <cmath>
+#include <cstdlib>
 
 #include "absl/status/statusor.h"
 #include "common/size.h"
@@ -74,11 +75,20 @@ CLI::Option* FlagTable::AddPresence(const std::string& name, bool& is_given,
   return app_.add_flag(name, is_given, help);
 }
 
+bool FlagTable::IsInEnvironment(const Args& args) const {
+  if (args.size() != 2) return false;
+  const CLI::Option* const option = app_.get_option_no_throw(args.front());
+  if (option == nullptr || option->get_envname().empty()) return false;
+  const char* const value = std::getenv(option->get_envname().c_str());
+  return value != nullptr && args.back() == value;
+}
+
 std::vector<std::string> FlagTable::ToArgs() const {
   Args all;
   for (const Flag& flag : flags_) {
     const Args args = flag.write();
-    if (args != flag.defaults) all.insert(all.end(), args.begin(), args.end());
+    if (args == flag.defaults || IsInEnvironment(args)) continue;
+    all.insert(all.end(), args.begin(), args.end());
   }
   return all;
 }

@@ -108,7 +108,9 @@ class FlagTable {
         ->default_str(word());
   }
 
-  // The arguments that give the current values. Flags that still have their default are left out.
+  // The arguments that give the current values to a program with the same environment. Flags that
+  // still have their default are left out. So are those that the environment gives: everybody on
+  // the machine can read a command line, and such a value may have a password.
   std::vector<std::string> ToArgs() const;
 
  private:
@@ -119,6 +121,7 @@ class FlagTable {
   };
 
   void Remember(std::function<Args()> write);
+  bool IsInEnvironment(const Args& args) const;
 
   CLI::App& app_;
   std::vector<Flag> flags_;

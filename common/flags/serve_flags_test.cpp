@@ -58,6 +58,9 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.served_name = "a name with spaces";
   config.set_load_format(v1::LOAD_FORMAT_DUMMY);
   config.set_adapter_dir("/");  // a folder that exists
+  config.set_kv_store("dir:/kv");
+  config.set_kv_store_memory_bytes(5 << 20);
+  config.set_host_kv_bytes(6 << 20);
   flags.scheduler.plan_ahead = false;
   flags.scheduler.prefix_cache = false;
   flags.replicas = 2;
@@ -88,6 +91,18 @@ TEST_CASE("The launcher passes every flag on to the router") {
     INFO(name);
     CHECK(std::find(args.begin(), args.end(), name) != args.end());
   }
+}
+
+TEST_CASE("What a program finds in the environment is in no command line") {
+  ServeFlags flags;
+  flags.load.config.set_kv_store("redis://user:secret@host");
+  CHECK(ToArgs(flags).size() == 2);
+  setenv("STAGECOACH_KV_STORE", "redis://user:secret@host", /*overwrite=*/1);
+  CHECK(ToArgs(flags).empty());
+  CHECK(Parse({}).load.config.kv_store() == "redis://user:secret@host");
+  setenv("STAGECOACH_KV_STORE", "dir:/other", 1);
+  CHECK(ToArgs(flags).size() == 2);
+  unsetenv("STAGECOACH_KV_STORE");
 }
 
 TEST_CASE("The launcher passes every worker flag on to the workers") {

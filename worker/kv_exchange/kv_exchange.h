@@ -39,6 +39,7 @@ struct FetchedBlocks {
   uint32_t n_complete = 0;  // from the first on
 };
 
+// Thread-safe, between Start and the end.
 class KvExchange {
  public:
   struct Config {
@@ -65,7 +66,7 @@ class KvExchange {
   void Save(KvBlocks blocks, std::vector<KvBlockName> names);
 
   // Receives the answers to the epoch's fetches, on threads of the exchange. EndEpoch ends them and
-  // forgets what was fetched; no call follows. In between, each fetch is answered once. Any thread.
+  // forgets what was fetched; no call follows. In between, each fetch is answered once.
   void BeginEpoch(std::function<void(v1::KvFetched)> on_fetched);
   void EndEpoch();
   void Fetch(v1::KvFetch fetch);
