@@ -8,7 +8,7 @@ import urllib.request
 
 import grpc
 import pytest
-from harness import Cluster, free_ports, wait_until
+from harness import Cluster, arguments_of, children_of, free_ports, wait_until
 from redis_server import RedisServer
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 from test_prefix_cache import BLOCK, FLAGS, ask, random_ids, request
@@ -155,6 +155,16 @@ def test_host_memory_keeps_what_the_device_has_no_room_for(stages):
             assert again[:2] == answer[:2]
             assert again[2] == N_BLOCKS * BLOCK
         assert kv_blocks(server)["fetched"] > 0
+
+
+def test_a_url_in_the_environment_is_in_no_command_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("STAGECOACH_KV_STORE", f"dir:{tmp_path}")
+    with Cluster(GOLDEN / "opt", flags=FLAGS) as server:
+        ask(server.stub, request(PROMPT))
+        wait_until(lambda: kv_blocks(server)["saved"] >= N_BLOCKS, "the blocks in the store")
+        children = children_of(server.process.pid)
+        assert len(children) == 2
+        assert not any(str(tmp_path) in " ".join(arguments_of(pid)) for pid, _ in children)
 
 
 def test_a_store_that_nobody_can_use_is_named_at_the_start(tmp_path):
