@@ -10,7 +10,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// Of one block.
+// Whether the tier has block number i; checks its contents, and counts it as used.
 bool Has(KvHostTier& tier, KvMemory& memory, const std::vector<KvPart>& parts, int i) {
   const KvBlocks to(memory.TakeUpTo(1), &parts);
   if (!tier.Get(BlockName(i), to, 0)) return false;

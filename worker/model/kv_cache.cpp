@@ -23,8 +23,7 @@ KvCache::KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, D
       dtype_(dtype) {}
 
 uint64_t KvCache::layer_block_bytes() const {
-  return static_cast<uint64_t>(spec_.n_kv_heads) * kernels::kBlockTokens *
-         static_cast<uint64_t>(spec_.head_dim) * DTypeBytes(dtype_);
+  return kernels::KvBlockBytes(dtype_, spec_.n_kv_heads, spec_.head_dim) / 2;
 }
 
 std::vector<KvPart> KvCache::parts() const {
