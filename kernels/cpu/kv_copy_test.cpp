@@ -1,5 +1,3 @@
-#include <catch2/generators/catch_generators.hpp>
-
 #include "kernels/cpu/kernel_test_util.h"
 #include "kernels/testing/kv_copy_checks.h"
 
@@ -7,10 +5,7 @@ namespace stagecoach::kernels {
 namespace {
 
 TEST_CASE("Copies of KV blocks") {
-  const AttentionConfig config{.n_heads = 4,
-                               .n_kv_heads = GENERATE(1, 4),
-                               .head_dim = GENERATE(64, 80, 128, 10),
-                               .dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16)};
+  const AttentionConfig config = GenerateKvCopyConfig();
   CAPTURE(config.n_kv_heads, config.head_dim, DTypeName(config.dtype));
   const auto ops = MakeCpuOps({.n_threads = 2}), alone = MakeCpuOps({.n_threads = 1});
   const auto reference = MakeReferenceOps();

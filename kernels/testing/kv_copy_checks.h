@@ -1,6 +1,7 @@
 // Shared by the tests of ExportKv and ImportKv on all devices.
 #pragma once
 
+#include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 #include <random>
 #include <span>
@@ -9,6 +10,14 @@
 #include "kernels/testing/attention_layer.h"
 
 namespace stagecoach::kernels {
+
+// What a device's copies are checked with: each test case runs with every combination.
+inline AttentionConfig GenerateKvCopyConfig() {
+  return {.n_heads = 4,
+          .n_kv_heads = GENERATE(1, 4),
+          .head_dim = GENERATE(64, 80, 128, 10),
+          .dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16)};
+}
 
 using KvBytes = std::vector<unsigned char>;
 

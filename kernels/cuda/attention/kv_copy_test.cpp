@@ -1,5 +1,3 @@
-#include <catch2/generators/catch_generators.hpp>
-
 #include "kernels/cuda/testing/device_values.h"
 #include "kernels/testing/kv_copy_checks.h"
 
@@ -9,10 +7,7 @@ namespace {
 // The batch-invariant mode swaps no rows of the cache; the other mode does for 4 KV heads and most
 // of these sizes.
 TEST_CASE("Copies of KV blocks") {
-  const AttentionConfig config{.n_heads = 4,
-                               .n_kv_heads = GENERATE(1, 4),
-                               .head_dim = GENERATE(64, 80, 128, 10),
-                               .dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16)};
+  const AttentionConfig config = GenerateKvCopyConfig();
   CAPTURE(config.n_kv_heads, config.head_dim, DTypeName(config.dtype));
   const double tolerance = config.dtype == DType::kF32 ? 1e-4 : 2 * Step(config.dtype);
   const auto ops = NewCudaOps(), invariant = NewCudaOps(/*batch_invariant=*/true);
