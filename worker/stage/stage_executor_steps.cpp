@@ -274,6 +274,8 @@ absl::Status StageExecutor::Finish(StartedStep step) {
                          times.wait_input_ms + times.compute_ms + times.wait_send_ms);
     if (times.wait_input_ms > kBubbleMs) counted_.stats.set_bubbles(counted_.stats.bubbles() + 1);
   }
+  // Before the step goes on, so that its result means that the stages before have queued its saves.
+  kv_copies_.Finish(std::move(step.kv));
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(FinishSamples(step));
   } else if (device_ == nullptr) {
@@ -282,7 +284,6 @@ absl::Status StageExecutor::Finish(StartedStep step) {
     SC_RETURN_IF_ERROR(transport_->Send(Channel::kHidden, step.step, std::move(payload)));
     clock_.Enter(StageState::kCompute);
   }
-  kv_copies_.Finish(std::move(step.kv));
   Record(step.step, FlightTime::kSent);
   if (!step.traces.empty()) Trace(step, computed);
   SC_RETURN_IF_ERROR(free_ends_.Push(step.end));
