@@ -1,54 +1,17 @@
 #include "worker/kv_store/dir_kv_store.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <string_view>
-#include <system_error>
 
 #include "common/check.h"
 #include "common/status.h"
 #include "common/unique_fd.h"
+#include "worker/kv_store/kv_files.h"
 
 namespace stagecoach::worker {
-namespace {
-
-absl::Status CheckTime(const std::string& name, KvStore::Clock::time_point deadline) {
-  if (KvStore::Clock::now() < deadline) return absl::OkStatus();
-  return absl::UnavailableError(name + ": out of time");
-}
-
-bool WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return true;
-}
-
-// Creates a file of a new name in the folder, and the folder if it is missing. Sets `name`. Sets
-// errno if the file is not valid.
-UniqueFd NewFileIn(const std::string& folder, std::string& name) {
-  const std::string pattern = folder + "/new-XXXXXX";
-  name = pattern;
-  UniqueFd file(mkostemp(name.data(), O_CLOEXEC));
-  if (file.valid() || errno != ENOENT) return file;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  name = pattern;
-  if (!error) return UniqueFd(mkostemp(name.data(), O_CLOEXEC));
-  errno = error.value();
-  return UniqueFd();
-}
-
-}  // namespace
 
 std::string DirKvStore::FolderOf(const KvKey& key) const {
   return fmt::format("{}/{:02x}", path_, key.block[0]);
@@ -71,27 +34,16 @@ absl::StatusOr<std::vector<std::optional<std::string>>> DirKvStore::Get(
 }
 
 absl::StatusOr<std::optional<std::string>> DirKvStore::Read(const std::string& path) const {
-  // Without O_NONBLOCK, somebody's pipe of this name would hold us.
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.valid()) {
-    if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return std::nullopt;
-    return absl::ErrnoToStatus(errno, path);
-  }
-  struct stat info;
-  if (fstat(file.get(), &info) != 0) return absl::ErrnoToStatus(errno, path);
-  if (!S_ISREG(info.st_mode) || std::cmp_greater(info.st_size, max_value_bytes_)) {
+  const absl::StatusOr<OpenedFile> file = OpenFile(path);
+  if (absl::IsNotFound(file.status()) || absl::IsPermissionDenied(file.status())) {
     return std::nullopt;
   }
-  std::string value(static_cast<size_t>(info.st_size), '\0');
-  size_t n_read = 0;
-  while (n_read < value.size()) {
-    const ssize_t n = read(file.get(), value.data() + n_read, value.size() - n_read);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return absl::ErrnoToStatus(errno, path);
-    if (n == 0) break;  // somebody has cut it
-    n_read += static_cast<size_t>(n);
-  }
-  value.resize(n_read);
+  SC_RETURN_IF_ERROR(file.status());
+  if (file->n_bytes > max_value_bytes_) return std::nullopt;
+  std::string value(file->n_bytes, '\0');
+  const ssize_t n_read = ReadAt(file->fd.get(), value.data(), value.size(), 0);
+  if (n_read < 0) return absl::ErrnoToStatus(errno, path);
+  value.resize(static_cast<size_t>(n_read));  // shorter if somebody has cut it
   return value;
 }
 

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace stagecoach::worker {
 
@@ -17,5 +19,7 @@ struct KvKey {
 
 // The block as 32 hexadecimal digits.
 std::string HexBlock(const KvKey& key);
+// The block of such digits, in lower case; absent: the text is something else.
+std::optional<std::array<uint8_t, 16>> ParseHexBlock(std::string_view hex);
 
 }  // namespace stagecoach::worker
