@@ -13,12 +13,12 @@
 
 namespace stagecoach::worker {
 
-std::string DirKvStore::FolderOf(const KvKey& key) const {
-  return fmt::format("{}/{:02x}", path_, key.block[0]);
+std::string DirFolder(const std::string& path, uint8_t first_byte) {
+  return fmt::format("{}/{:02x}", path, first_byte);
 }
 
-std::string DirKvStore::FileOf(const KvKey& key) const {
-  return fmt::format("{}/{}-{}", FolderOf(key), HexBlock(key), key.layer);
+std::string DirFile(const std::string& path, const KvKey& key) {
+  return fmt::format("{}/{}", DirFolder(path, key.block[0]), KvKeyText(key, kDirFileMark));
 }
 
 absl::StatusOr<std::vector<std::optional<std::string>>> DirKvStore::Get(
@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<std::optional<std::string>>> DirKvStore::Get(
   values.reserve(keys.size());
   for (const KvKey& key : keys) {
     SC_RETURN_IF_ERROR(CheckTime(name(), deadline));
-    SC_ASSIGN_OR_RETURN(std::optional<std::string> value, Read(FileOf(key)));
+    SC_ASSIGN_OR_RETURN(std::optional<std::string> value, Read(DirFile(path_, key)));
     values.push_back(std::move(value));
   }
   return values;
@@ -58,9 +58,9 @@ absl::Status DirKvStore::Put(std::span<const KvValue> values, Clock::time_point 
 // Nothing waits for the disk: after a power cut, a reader finds out by the entry's checksum.
 absl::Status DirKvStore::Write(const KvValue& value) const {
   SC_CHECK(!value.bytes.empty() && value.bytes.size() <= max_value_bytes_);
-  const std::string path = FileOf(value.key);
+  const std::string path = DirFile(path_, value.key);
   std::string temporary;
-  const UniqueFd file = NewFileIn(FolderOf(value.key), temporary);
+  const UniqueFd file = NewFileIn(DirFolder(path_, value.key.block[0]), temporary);
   if (!file.valid()) return absl::ErrnoToStatus(errno, path);
   if (WriteAll(file.get(), value.bytes) && rename(temporary.c_str(), path.c_str()) == 0) {
     return absl::OkStatus();

@@ -5,14 +5,16 @@
 // it or nothing. Only the user who runs the worker may read it. Missing folders are created.
 //
 // Nothing here removes files; the operator does, for example with
-// `find PATH -type f -atime +7 -delete`. This also removes the file new-XXXXXX that a process
-// leaves if it is killed while it writes.
+// `stagecoach kv clear` or `find PATH -type f -mtime +7 -delete`. The latter also removes the file
+// new-XXXXXX that a process leaves if it is killed while it writes.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,21 +22,28 @@
 
 namespace stagecoach::worker {
 
+inline constexpr std::string_view kDirUrl = "dir:";  // how the URL of such a store begins
+inline bool IsDirUrl(std::string_view url) {
+  return url.starts_with(kDirUrl) && url.size() > kDirUrl.size();
+}
+inline constexpr char kDirFileMark = '-';  // between block and layer
+// The folder of the blocks with this first byte, and the file of a value, in a store at `path`.
+std::string DirFolder(const std::string& path, uint8_t first_byte);
+std::string DirFile(const std::string& path, const KvKey& key);
+
 // Looks at the deadline before each file: a file system that hangs holds a call for longer.
 class DirKvStore final : public KvStore {
  public:
   DirKvStore(std::string path, size_t max_value_bytes)
       : path_(std::move(path)), max_value_bytes_(max_value_bytes) {}
 
-  std::string name() const override { return "dir:" + path_; }
+  std::string name() const override { return std::string(kDirUrl) + path_; }
   // A file that this user may not read is a missing one.
   absl::StatusOr<std::vector<std::optional<std::string>>> Get(std::span<const KvKey> keys,
                                                               Clock::time_point deadline) override;
   absl::Status Put(std::span<const KvValue> values, Clock::time_point deadline) override;
 
  private:
-  std::string FolderOf(const KvKey& key) const;
-  std::string FileOf(const KvKey& key) const;
   absl::StatusOr<std::optional<std::string>> Read(const std::string& file) const;
   absl::Status Write(const KvValue& value) const;
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "common/status.h"
+
 namespace stagecoach::worker {
 namespace {
 
@@ -39,6 +41,30 @@ uint32_t Checksum(const KvEntryHeader& header, std::string_view payload) {
       crc32_z(begun, reinterpret_cast<const Bytef*>(payload.data()), payload.size()));
 }
 
+// The header of a whole entry of this version.
+absl::StatusOr<KvEntryHeader> CheckedHeader(std::string_view entry) {
+  KvEntryHeader header;
+  if (entry.size() < sizeof(header)) {
+    return absl::DataLossError(fmt::format("truncated: {} bytes", entry.size()));
+  }
+  std::memcpy(&header, entry.data(), sizeof(header));
+  const std::string_view payload = entry.substr(sizeof(header));
+  if (header.magic != kKvEntryMagic) return absl::DataLossError("corrupt: no KV entry");
+  if (header.version != kKvEntryVersion) {
+    return absl::FailedPreconditionError(
+        fmt::format("version {}; this is version {}", header.version, kKvEntryVersion));
+  }
+  if (header.payload_bytes != payload.size()) {
+    return absl::DataLossError(fmt::format("truncated: a payload of {} bytes; the header says {}",
+                                           payload.size(), header.payload_bytes));
+  }
+  if (header.header_bytes != kKvEntryHeaderBytes || header.n_tokens != kKvBlockTokens ||
+      header.checksum != Checksum(header, payload)) {
+    return absl::DataLossError("corrupt: its checksum or its sizes are wrong");
+  }
+  return header;
+}
+
 }  // namespace
 
 std::string EncodeKvEntry(const KvKey& key, KvBlockTokens tokens, std::string_view payload) {
@@ -60,25 +86,7 @@ std::string EncodeKvEntry(const KvKey& key, KvBlockTokens tokens, std::string_vi
 
 absl::StatusOr<std::string_view> DecodeKvEntry(std::string_view entry, const KvKey& key,
                                                KvBlockTokens tokens) {
-  KvEntryHeader header;
-  if (entry.size() < sizeof(header)) {
-    return absl::DataLossError(fmt::format("truncated: {} bytes", entry.size()));
-  }
-  std::memcpy(&header, entry.data(), sizeof(header));
-  const std::string_view payload = entry.substr(sizeof(header));
-  if (header.magic != kKvEntryMagic) return absl::DataLossError("corrupt: no KV entry");
-  if (header.version != kKvEntryVersion) {
-    return absl::FailedPreconditionError(
-        fmt::format("version {}; this is version {}", header.version, kKvEntryVersion));
-  }
-  if (header.payload_bytes != payload.size()) {
-    return absl::DataLossError(fmt::format("truncated: a payload of {} bytes; the header says {}",
-                                           payload.size(), header.payload_bytes));
-  }
-  if (header.header_bytes != kKvEntryHeaderBytes || header.n_tokens != kKvBlockTokens ||
-      header.checksum != Checksum(header, payload)) {
-    return absl::DataLossError("corrupt: its checksum or its sizes are wrong");
-  }
+  SC_ASSIGN_OR_RETURN(const KvEntryHeader header, CheckedHeader(entry));
   if (header.block != key.block) return absl::FailedPreconditionError("a foreign key's entry");
   if (header.layer != key.layer) {
     return absl::FailedPreconditionError(
@@ -87,7 +95,12 @@ absl::StatusOr<std::string_view> DecodeKvEntry(std::string_view entry, const KvK
   if (!std::ranges::equal(header.tokens, tokens)) {
     return absl::FailedPreconditionError("an entry of other tokens with the same key");
   }
-  return payload;
+  return entry.substr(sizeof(header));
+}
+
+absl::StatusOr<KvKey> KeyOfKvEntry(std::string_view entry) {
+  SC_ASSIGN_OR_RETURN(const KvEntryHeader header, CheckedHeader(entry));
+  return KvKey{.block = header.block, .layer = header.layer};
 }
 
 }  // namespace stagecoach::worker

@@ -42,4 +42,8 @@ std::string EncodeKvEntry(const KvKey& key, KvBlockTokens tokens, std::string_vi
 absl::StatusOr<std::string_view> DecodeKvEntry(std::string_view entry, const KvKey& key,
                                                KvBlockTokens tokens);
 
+// The key that a whole entry of this version belongs to, whatever its tokens are. Errors are those
+// of DecodeKvEntry.
+absl::StatusOr<KvKey> KeyOfKvEntry(std::string_view entry);
+
 }  // namespace stagecoach::worker

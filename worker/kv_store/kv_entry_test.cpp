@@ -25,7 +25,10 @@ absl::StatusCode CodeOf(std::string_view entry, const KvKey& key = kKey,
   // A copy of exactly these bytes: the address sanitizer sees a read outside of them.
   const std::unique_ptr<char[]> bytes(new char[entry.size()]);
   entry.copy(bytes.get(), entry.size());
-  return DecodeKvEntry({bytes.get(), entry.size()}, key, tokens).status().code();
+  const absl::Status status = DecodeKvEntry({bytes.get(), entry.size()}, key, tokens).status();
+  const absl::Status of_any_key = KeyOfKvEntry({bytes.get(), entry.size()}).status();
+  CHECK((of_any_key == status || of_any_key.ok()));
+  return status.code();
 }
 
 TEST_CASE("an entry gives its payload back") {
@@ -37,6 +40,7 @@ TEST_CASE("an entry gives its payload back") {
     const auto decoded = DecodeKvEntry(entry, kKey, SomeTokens());
     REQUIRE(decoded.ok());
     CHECK(*decoded == payload);
+    CHECK(*KeyOfKvEntry(entry) == kKey);
     CHECK(decoded->data() == entry.data() + kKvEntryHeaderBytes);
     const std::string shifted = "x" + entry;
     CHECK(DecodeKvEntry(std::string_view(shifted).substr(1), kKey, SomeTokens()).ok());

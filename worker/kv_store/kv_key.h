@@ -19,6 +19,10 @@ struct KvKey {
 
 // The block as 32 hexadecimal digits.
 std::string HexBlock(const KvKey& key);
+// The block, `between` and the layer: how a store names the value.
+std::string KvKeyText(const KvKey& key, char between);
+// Absent: KvKeyText writes no such text.
+std::optional<KvKey> ParseKvKey(std::string_view text, char between);
 // The block of such digits, in lower case; absent: the text is something else.
 std::optional<std::array<uint8_t, 16>> ParseHexBlock(std::string_view hex);
 

@@ -44,6 +44,10 @@ class KvStore {
   virtual absl::Status Put(std::span<const KvValue> values, Clock::time_point deadline) = 0;
 };
 
+// What to say about another URL.
+inline constexpr char kStoreUrls[] =
+    "a store for KV blocks is redis://..., rediss://... or dir:PATH";
+
 // Opens the store at redis://... or rediss://... (redis_kv_store.h), or dir:PATH (dir_kv_store.h).
 // It connects when it is first used. `max_value_bytes`, above 0, is the length of the longest value
 // that is put or that Get returns: kKvEntryHeaderBytes and the payload of the model's largest

@@ -17,10 +17,6 @@ constexpr std::string_view kTtl = "ttl=";
 // Both sides hold what an exchange moves in memory. Larger exchanges are hardly faster.
 constexpr size_t kExchangeBytes = 8 << 20;
 
-std::string RedisKey(const KvKey& key) {
-  return fmt::format("stagecoach:kv:1:{}:{}", HexBlock(key), key.layer);
-}
-
 // The seconds of `ttl`, checked; empty without a query.
 absl::StatusOr<std::string> TtlOf(std::string_view query) {
   if (query.empty()) return std::string();
@@ -38,6 +34,10 @@ absl::StatusOr<std::string> TtlOf(std::string_view query) {
 }
 
 }  // namespace
+
+std::string RedisKey(const KvKey& key) {
+  return std::string(kRedisKeyPrefix) + KvKeyText(key, kRedisKeyMark);
+}
 
 absl::StatusOr<std::unique_ptr<KvStore>> RedisKvStore::Open(std::string_view url,
                                                             size_t max_value_bytes) {

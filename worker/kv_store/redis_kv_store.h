@@ -24,6 +24,11 @@
 
 namespace stagecoach::worker {
 
+inline constexpr std::string_view kRedisKeyPrefix = "stagecoach:kv:1:";
+inline constexpr char kRedisKeyMark = ':';  // between block and layer
+// Where the value of a key is.
+std::string RedisKey(const KvKey& key);
+
 class RedisKvStore final : public KvStore {
  public:
   // As OpenKvStore. REQUIRES: max_value_bytes > 0.
