@@ -29,5 +29,6 @@ void AddCheck(CLI::App& app, Command& command);
 void AddPlan(CLI::App& app, Command& command);
 void AddDoctor(CLI::App& app, Command& command);
 void AddTimeline(CLI::App& app, Command& command);
+void AddKv(CLI::App& app, Command& command);
 
 }  // namespace stagecoach::cli

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   AddPlan(app, command);
   AddDoctor(app, command);
   AddTimeline(app, command);
+  AddKv(app, command);
   app.add_subcommand("version", "Prints the version")->callback([&command] {
     command = [] {
       fmt::print("stagecoach {}\n", stagecoach::kVersion);

@@ -60,11 +60,13 @@ ALLOWED = {
     "cli/doctor": ["cli/check", "kernels/cpu", "common"],
     "cli/plan": ["cli/check", "router/sizing", "worker/model", "kernels/cuda", "common", "common/config", "common/model",
                  "proto"],
+    "cli/kv": ["worker/kv_store", "common"],
     "cli/timeline": ["common", "common/flight"],
     "cli/bench": ["common", "common/rpc", "proto"],
     "cli/drill": ["cli/bench", "common", "proto"],
-    "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/drill", "cli/launch", "cli/plan", "cli/timeline", "common",
-            "common/config", "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access"],
+    "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/drill", "cli/kv", "cli/launch", "cli/plan", "cli/timeline", "common",
+            "common/config", "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access",
+            "worker/kv_store"],
 }
 # Tests may also use these fakes and seams of folders below them.
 ALLOWED_IN_TESTS = {
