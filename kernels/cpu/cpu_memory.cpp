@@ -6,13 +6,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "common/mapped_pages.h"
 #include "common/status.h"
 
 namespace stagecoach::kernels {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+// From this size on, memory is a mapping of its own.
+constexpr size_t kMapped = size_t{64} << 10;
 
 constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -45,6 +49,11 @@ absl::StatusOr<Buffer> AllocateCpu(size_t bytes) {
     void* data = MapHuge(rounded);
     if (data == nullptr) return exhausted();
     return Buffer{std::shared_ptr<void>(data, [rounded](void* p) { munmap(p, rounded); }), bytes};
+  }
+  if (bytes >= kMapped) {
+    MappedPages pages = MapPages(bytes);
+    if (pages == nullptr) return exhausted();
+    return Buffer{std::shared_ptr<void>(std::move(pages)), bytes};
   }
   const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), 64);
   void* data = std::aligned_alloc(64, rounded);

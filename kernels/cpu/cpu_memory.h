@@ -8,8 +8,9 @@
 
 namespace stagecoach::kernels {
 
-// Zeroed and aligned to 64 bytes. Allocations of 2 MiB or more request huge pages, which makes
-// reads 20% faster; the OS maps their pages on first write. RESOURCE_EXHAUSTED states the size.
+// Zeroed and aligned to 64 bytes. The OS maps the pages of a large allocation on first write, and
+// takes them back at its end. Allocations of 2 MiB or more request huge pages, which makes reads
+// 20% faster. RESOURCE_EXHAUSTED states the size.
 absl::StatusOr<Buffer> AllocateCpu(size_t bytes);
 
 // Scratch memory that only grows: only a use that exceeds all earlier ones allocates.

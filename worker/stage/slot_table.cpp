@@ -1,6 +1,7 @@
 #include "worker/stage/slot_table.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +21,10 @@ SlotTable::SlotTable(const StageLimits& limits, Needs needs)
   new_blocks_.reserve(
       size_t(limits.n_kv_groups) *
       (limits.config.max_batched_tokens() / kernels::kBlockTokens + limits.config.max_sequences()));
-  // Left uninitialised, so that a page is backed by memory only when a sequence reaches it.
+  // A page is backed by memory only when a sequence reaches it.
   if (needs_.tokens) {
-    tokens_ =
-        std::make_unique_for_overwrite<int32_t[]>(limits.config.max_sequences() * token_stride_);
+    tokens_ = MapPages(limits.config.max_sequences() * token_stride_ * sizeof(int32_t));
+    if (tokens_ == nullptr) throw std::bad_alloc();
   }
   if (needs_.sampling) sampling_.resize(limits.config.max_sequences());
 }

@@ -8,11 +8,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/mapped_pages.h"
 #include "kernels/ops.h"
 #include "worker/stage/stage_limits.h"
 #include "worker/stage/step_meta.h"
@@ -71,7 +71,9 @@ class SlotTable {
   void Register(const StepMetaView& meta, const SlotRecord& record, v1::SlotSampling* sampling);
   void Release(uint32_t slot);
 
-  int32_t* token_row(uint32_t slot) const { return tokens_.get() + size_t{slot} * token_stride_; }
+  int32_t* token_row(uint32_t slot) const {
+    return static_cast<int32_t*>(tokens_.get()) + size_t{slot} * token_stride_;
+  }
   int32_t& n_blocks(uint32_t slot, size_t group) {
     return n_blocks_[size_t{slot} * limits_.n_kv_groups + group];
   }
@@ -81,7 +83,7 @@ class SlotTable {
   const size_t token_stride_;  // max_model_len + 1: a token is sampled after the last position
   std::vector<Slot> slots_;
   std::vector<SlotSamplingState> sampling_;  // empty unless needed
-  std::unique_ptr<int32_t[]> tokens_;        // [max_sequences, token_stride], or null
+  MappedPages tokens_;                       // int32_t [max_sequences, token_stride], or null
   std::vector<int32_t> n_blocks_;            // [max_sequences, n_kv_groups]
   std::vector<kernels::NewBlock> new_blocks_;
   std::atomic<uint64_t> n_in_use_{0};

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/left_behind.h"
 #include "stagecoach/v1/step.pb.h"
 #include "worker/stage/batch_builder.h"
 
@@ -171,6 +172,23 @@ TEST_CASE("the batch has the rows and new blocks of every sequence, and known to
     entries.push_back({b.group, b.slot, b.index, b.block});
   }
   CHECK(entries == std::vector<Ids>{{0, 2, 1, 6}, {1, 2, 1, 5}});
+}
+
+TEST_CASE("tables of ended epochs leave no memory behind") {
+  // Each epoch's tables are made on another of gRPC's threads.
+  constexpr int kSlots = 64, kTokens = 4000;  // 1 MB
+  StageLimits limits = Limits();
+  limits.config.set_max_sequences(kSlots);
+  limits.config.set_max_model_len(kTokens);
+  v1::StepPlan plan = Plan(1);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    Register(plan, slot, std::vector<int32_t>(kTokens, 1), kTokens);
+  }
+  const Meta meta(plan);
+  CHECK(LeftBehind([&] {
+          SlotTable table(limits, {.tokens = true, .sampling = true});
+          Apply(table, meta);
+        }) < 4'000'000);
 }
 
 }  // namespace
