@@ -6,9 +6,16 @@ BLOCKS = 20
 WARM_UP = 0.1  # share of the time at the start that does not count
 
 
-def slope_per_hour(samples):
+def second_half(samples):
+    """Those of the later half of the time."""
+    middle = (samples[0][0] + samples[-1][0]) / 2
+    return [sample for sample in samples if sample[0] >= middle]
+
+
+def slope_per_hour(samples, step=0):
     """(mean, slope per hour, standard error of the slope) of [(seconds, value)]. Neighbouring samples resemble each
-    other, so the line goes through the means of blocks of time."""
+    other, so the line goes through the means of blocks of time. The slope of a series that is constant but for one
+    step of the least size, `step`, in the middle is three errors, though its residuals are next to nothing."""
     begin, end = samples[0][0], samples[-1][0]
     begin += WARM_UP * (end - begin)
     blocks = [[] for _ in range(BLOCKS)]
@@ -21,4 +28,5 @@ def slope_per_hour(samples):
     middle = statistics.fmean(times)
     residual = sum((value - slope * at - intercept) ** 2 for at, value in points) / (len(points) - 2)
     error = math.sqrt(residual / sum((at - middle) ** 2 for at in times))
+    error = max(error, step / 2 / (end - begin))
     return statistics.fmean(values), slope * 3600, error * 3600
