@@ -130,6 +130,8 @@ bool NeedsGrammar(const v1::ChatRequest& request) {
 }
 
 void KeepToOwner(std::string_view owner, GenerationInput& input) {
+  // What is kept from nobody has no salt, and may be published.
+  if (owner.empty() && input.cache_salt.empty()) return;
   input.cache_salt = fmt::format("{}\n{}", owner, input.cache_salt);
 }
 

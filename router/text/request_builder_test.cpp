@@ -1,6 +1,8 @@
 #include "router/text/request_builder.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "catch2/catch_test_macros.hpp"
 #include "router/text/chat.h"
@@ -196,6 +198,19 @@ TEST_CASE("n choices become n sequences with their own seeds") {
     CHECK(sequences[i]->sampling.seed() == ChoiceSeed(11, i));
     CHECK(sequences[i]->sampling.n_prompt_logprobs() == (i == 0 ? 2 : -1));
   }
+}
+
+TEST_CASE("Only what has neither an owner nor a salt stays without a salt") {
+  const auto kept = [](std::string_view owner, const char* salt) {
+    GenerationInput input;
+    input.cache_salt = salt;
+    KeepToOwner(owner, input);
+    return input.cache_salt;
+  };
+  CHECK(kept("", "").empty());
+  const std::set<std::string> all = {kept("", "a"), kept("a", ""), kept("a", "a"), kept("b", "a"),
+                                     ""};
+  CHECK(all.size() == 5);
 }
 
 }  // namespace
