@@ -32,6 +32,11 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
     return absl::InvalidArgumentError(
         "scheduler: a KV store needs the prefix cache, which holds what comes from the store");
   }
+  if (config.kv_events.sink != nullptr &&
+      (!config.prefix_cache || config.kv_events.scope.empty())) {
+    return absl::InvalidArgumentError(
+        "scheduler: KV events need the prefix cache, and a scope that names its blocks");
+  }
   if (config.max_model_len < 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("scheduler: max_model_len is ", config.max_model_len,
@@ -203,6 +208,7 @@ void SchedulerCore::Down(const absl::Status& reason) {
                  std::string_view(reason.message().data(), reason.message().size()));
   }
   for (const auto& sequence : ended) sequence->request->sink->OnError(refused_);
+  state_.kv().TellGone();
 }
 
 std::unique_ptr<v1::StepPlan> SchedulerCore::NextPlan() {

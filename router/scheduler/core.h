@@ -49,6 +49,9 @@ class SchedulerCore {
   // pipeline is lost.
   std::vector<std::unique_ptr<v1::KvFetch>> TakeFetches() { return state_.loads().TakeFetches(); }
 
+  // Gives the sink of KV events what has happened since the last call.
+  void PublishKvEvents() { state_.kv().PublishEvents(); }
+
   bool empty() const { return state_.empty(); }
   // Not OK after Down, or after a result that does not match its plan: the reason why no more plans
   // come.

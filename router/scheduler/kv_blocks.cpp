@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "common/check.h"
 
@@ -19,10 +18,14 @@ std::vector<uint32_t> NBlocks(const std::vector<SchedulerConfig::KvGroup>& group
 }  // namespace
 
 KvBlocks::KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens,
-                   bool remembers, std::string kv_scope)
+                   bool remembers, const std::string& kv_scope, const KvEventOptions& events)
     : max_chunk_tokens_(max_chunk_tokens),
       remembers_(remembers),
-      tree_(NBlocks(groups), std::move(kv_scope)) {
+      has_store_(!kv_scope.empty()),
+      told_group_(ToldGroup(groups)),
+      events_(events.sink == nullptr ? nullptr : std::make_unique<KvEventLog>(events.sink)),
+      tree_(NBlocks(groups), has_store_ ? kv_scope : events.scope) {
+  SC_CHECK(events_ == nullptr || !tree_.scope().empty());
   for (const auto& group : groups) {
     groups_.push_back({static_cast<uint32_t>(group.window),
                        BlockPool(static_cast<uint32_t>(group.n_blocks)),
@@ -59,7 +62,7 @@ uint32_t KvBlocks::Reach(const BlockTables& tables) const {
 
 uint32_t KvBlocks::Take(int group) {
   const BlockPool::Taken taken = groups_[group].pool.Take();
-  if (taken.was_kept) tree_.Forget(group, taken.id);
+  if (taken.was_kept) Forget(group, taken.id);
   return taken.id;
 }
 
@@ -185,12 +188,13 @@ void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens
       // Another sequence may have computed the same tokens and registered its block first.
       if (prefix.node->block(g) != PrefixTree::kNoBlock || i < tables[g].n_returned) continue;
       tree_.SetBlock(prefix.node, g, tables[g].ids[i]);
+      TellStored(g, *prefix.node);
       groups_[g].filled_by[tables[g].ids[i]] = step;
       ++n_set;
     }
     // The store has the block already if the tree had it for some of the groups.
     const bool is_new = n_set == n_groups() && source == Source::kComputed;
-    if (is_new && !tree_.scope().empty()) Save(*prefix.node, of_block, step);
+    if (is_new && has_store_) Save(*prefix.node, of_block, step);
   }
 }
 
@@ -223,7 +227,7 @@ void KvBlocks::ForgetAfter(uint64_t step) {
     Group& group = groups_[g];
     for (uint32_t id = 0; id < group.pool.n_total(); ++id) {
       if (!tree_.Has(g, id) || group.filled_by[id] <= step) continue;
-      tree_.Forget(g, id);
+      Forget(g, id);
       if (group.pool.n_holders(id) == 0) group.pool.Discard(id);
     }
   }
@@ -252,10 +256,11 @@ void KvBlocks::ForgetAll() {
     SC_CHECK(pool.n_free() == pool.n_total());
     for (uint32_t n = pool.n_total(); n > 0; --n) {
       const BlockPool::Taken taken = pool.Take();
-      if (taken.was_kept) tree_.Forget(g, taken.id);
+      if (taken.was_kept) Forget(g, taken.id);
     }
     for (uint32_t id = pool.n_total(); id > 0; --id) pool.Return(id - 1, /*keep=*/false);
   }
+  TellGone();
 }
 
 }  // namespace stagecoach::router

@@ -16,12 +16,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "router/scheduler/block_pool.h"
+#include "router/scheduler/kv_events.h"
 #include "router/scheduler/prefix_tree.h"
 #include "router/scheduler/scheduler.h"
 
@@ -63,9 +65,11 @@ struct StoredBlocks {
 class KvBlocks {
  public:
   // `max_chunk_tokens`: the most positions of one sequence in one step. `remembers`: whether the
-  // prefix cache is on. `kv_scope`: see SchedulerConfig; empty: there is no store.
+  // prefix cache is on. `kv_scope`: see SchedulerConfig; empty: there is no store. `events`: who
+  // wants to know which blocks are remembered.
   KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens,
-           bool remembers = true, std::string kv_scope = "");
+           bool remembers = true, const std::string& kv_scope = "",
+           const KvEventOptions& events = {});
 
   int n_groups() const { return static_cast<int>(groups_.size()); }
   uint32_t window(int group) const { return groups_[group].window; }
@@ -148,6 +152,12 @@ class KvBlocks {
   // block or a remembered prefix. O(blocks).
   void ForgetAll();
 
+  // Gives the sink of events what has happened since the last call. O(blocks) after a loss of
+  // events.
+  void PublishEvents();
+  // Tells the sink that no block can be adopted any more, because no sequence comes here again.
+  void TellGone();
+
  private:
   // The longest usable path of remembered blocks: it holds every block that the positions after it
   // read.
@@ -157,6 +167,12 @@ class KvBlocks {
   uint32_t FirstSeen(int group, uint32_t next_position) const;
   uint32_t Take(int group);
   void Return(int group, uint32_t id) { groups_[group].pool.Return(id, tree_.Has(group, id)); }
+  // The tree's, with an event.
+  void Forget(int group, uint32_t id);
+  static int ToldGroup(const std::vector<SchedulerConfig::KvGroup>& groups);
+  void TellStored(int group, const PrefixTree::Node& node);
+  // Events that tell of every remembered block.
+  KvEvents AllStored() const;
   void Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step);
   // Whether tables of n_there blocks can grow to `end` restored ones, and by one more.
   bool CanRestore(uint32_t n_there, uint32_t end) const;
@@ -169,6 +185,9 @@ class KvBlocks {
   std::vector<Group> groups_;
   uint32_t max_chunk_tokens_;
   bool remembers_;
+  bool has_store_;
+  int told_group_;                      // the group that events tell of
+  std::unique_ptr<KvEventLog> events_;  // null: nobody wants to know
   PrefixTree tree_;
   struct PendingSave {
     uint64_t step;  // the last step that may fill the block

@@ -46,6 +46,7 @@ PrefixTree::Node* PrefixTree::PinRoot(const std::string& salt) {
   if (root == nullptr) {
     root = NewNode();
     root->salt_ = salt;
+    root->salted_ = !salt.empty();
     if (!scope_.empty()) root->key_ = RootBlockKey(scope_, salt);
   }
   Pin(root.get());
@@ -68,6 +69,7 @@ PrefixTree::Node* PrefixTree::MovePin(Node* node, std::span<const int32_t> token
     child = NewNode();
     child->parent_ = node;
     child->tokens_ = key.second;
+    child->salted_ = node->salted_;
     if (!scope_.empty()) child->key_ = ChildBlockKey(node->key_, tokens);
     ++node->n_users_;
   }

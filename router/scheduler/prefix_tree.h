@@ -34,12 +34,18 @@ class PrefixTree {
     uint32_t block(int group) const { return blocks_[static_cast<size_t>(group)]; }
     // The name of its block in the KV store. REQUIRES: the tree has a scope.
     const BlockKey& key() const { return key_; }
+    bool is_root() const { return parent_ == nullptr; }
+    const Node* parent() const { return parent_; }  // null: a root
+    // REQUIRES: !is_root().
+    std::span<const int32_t> tokens() const { return tokens_; }
+    bool salted() const { return salted_; }  // its salt is not empty
 
    private:
     friend class PrefixTree;
     Node* parent_ = nullptr;  // null: the root of a salt
     std::array<int32_t, kBlockTokens> tokens_{};
-    std::string salt_;              // only in roots
+    std::string salt_;  // only in roots
+    bool salted_ = false;
     BlockKey key_{};                // zeros without a scope
     std::vector<uint32_t> blocks_;  // by group; kNoBlock: none
     uint32_t n_blocks_ = 0;
@@ -67,6 +73,10 @@ class PrefixTree {
   void SetBlock(Node* node, int group, uint32_t block);
   bool Has(int group, uint32_t block) const {
     return of_block_[static_cast<size_t>(group)][block] != nullptr;
+  }
+  // REQUIRES: Has(group, block).
+  const Node& NodeOf(int group, uint32_t block) const {
+    return *of_block_[static_cast<size_t>(group)][block];
   }
   // The block's contents are about to be overwritten. REQUIRES: Has(group, block).
   void Forget(int group, uint32_t block);

@@ -130,6 +130,7 @@ class SchedulerThread final : public Scheduler {
       client_.Fetch(core_.state().epoch(), std::move(fetch));
     }
     while (std::unique_ptr<v1::StepPlan> plan = core_.NextPlan()) client_.Send(std::move(plan));
+    core_.PublishKvEvents();
     // After planning, so that a snapshot shows the effect of the messages before it.
     for (auto& done : snapshots_) done(core_.Snapshot());
     snapshots_.clear();

@@ -24,7 +24,7 @@ SchedulerState::SchedulerState(const SchedulerConfig& config)
     : config_(config),
       kv_(config.kv_groups,
           static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens)),
-          config.prefix_cache, config.kv_scope),
+          config.prefix_cache, config.kv_scope, config.kv_events),
       loads_(config, &kv_),
       epoch_(config.epoch) {
   for (int32_t slot = config.max_sequences; slot > 0; --slot) {
