@@ -38,6 +38,8 @@
 #include "router/frontend/http/http_server.h"
 #include "router/frontend/throughput_log.h"
 #include "router/journal/journal_metrics.h"
+#include "router/kv_events/kv_event_metrics.h"
+#include "router/kv_events/publisher.h"
 #include "router/launcher_lines.h"
 #include "router/pipeline_metrics.h"
 #include "router/replica_changes.h"
@@ -91,6 +93,16 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipelines& pi
   return options;
 }
 
+// For the ready line.
+std::string AddressesOf(const KvEventPublisher* kv_events) {
+  if (kv_events == nullptr) return "";
+  std::string addresses = " kv_events=" + kv_events->endpoint();
+  if (const std::string& replay = kv_events->replay_endpoint(); !replay.empty()) {
+    addresses += " kv_events_replay=" + replay;
+  }
+  return addresses;
+}
+
 // Closed connections tell the clients: an error message would need the stalled thread, and so would
 // an orderly shutdown.
 void EndForThread(const std::string& why) {
@@ -111,6 +123,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   SC_ASSIGN_OR_RETURN(const InternalAccess internal, ReadInternalAccess(flags.internal));
   SC_RETURN_IF_ERROR(CheckAddresses(flags.serve));
   SC_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, OpenJournal(flags.serve));
+  std::unique_ptr<KvEventPublisher> kv_events;
+  if (!flags.serve.kv_events.endpoint.empty()) {
+    SC_ASSIGN_OR_RETURN(kv_events, KvEventPublisher::Start(flags.serve.kv_events));
+  }
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
@@ -163,6 +179,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
             .stop = &stop,
             .stall_switch = &stall_switch,
             .launcher_lines = &launcher_lines,
+            .kv_events = kv_events.get(),
+            .model_name = ServedName(flags),
             .on_gone =
                 [replica, leave_out](const absl::Status& loss) {
                   const size_t n_left = leave_out(loss);
@@ -213,6 +231,9 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   const auto journal_metrics = std::make_shared<JournalCollector>(
       [&journal] { return journal->Read(); }, JournalCollector::Labels{{"model_name", name}});
   if (journal != nullptr) sources.push_back(journal_metrics);
+  const auto kv_event_metrics = std::make_shared<KvEventCollector>(
+      [&kv_events] { return kv_events->Read(); }, KvEventCollector::Labels{{"model_name", name}});
+  if (kv_events != nullptr) sources.push_back(kv_event_metrics);
   if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
   ReplicaChanges changes({.spec = &spec,
                           .options = common,
@@ -258,7 +279,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
         "most {} tokens per step",
         name, addresses, first.kv.max_model_len, pipelines.size(), first.stages.size(),
         first.config.max_sequences(), first.config.max_batched_tokens());
-    fmt::print("ready{} metrics={} kv_blocks={}\n", addresses, metrics_address, first.kv.kv_blocks);
+    fmt::print("ready{} metrics={} kv_blocks={}{}\n", addresses, metrics_address,
+               first.kv.kv_blocks, AddressesOf(kv_events.get()));
     std::fflush(stdout);
 
     {
@@ -284,6 +306,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   }
   for (size_t i = 0; i < pipelines.size(); ++i) pipelines[i].Detach();
   journal_metrics->Detach();
+  kv_event_metrics->Detach();
   thread_watch.End();
   scheduler->Stop();
   if (journal != nullptr && reason.ok()) journal->StopInOrder();

@@ -8,6 +8,7 @@
 
 #include "router/dispatch/answer_watch.h"
 #include "router/dispatch/pipeline_client.h"
+#include "router/kv_events/publisher.h"
 #include "router/launcher_lines.h"
 #include "router/stall_switch.h"
 #include "router/stop_request.h"
@@ -90,6 +91,10 @@ SchedulerConfig ServedPipeline::MakeSchedulerConfig() const {
   }
   config.epoch = pipeline_.lease.epoch();
   config.kv_scope = pipeline_.kv_scope;
+  if (context_.kv_events != nullptr) {
+    config.kv_events = {.sink = context_.kv_events->SinkOf(context_.replica),
+                        .scope = context_.model_name};
+  }
   return config;
 }
 

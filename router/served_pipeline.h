@@ -26,6 +26,7 @@
 
 namespace stagecoach::router {
 
+class KvEventPublisher;
 class LauncherLines;
 class StallSwitch;
 class StopRequest;
@@ -42,6 +43,8 @@ class ServedPipeline {
     StopRequest* stop = nullptr;
     StallSwitch* stall_switch = nullptr;
     LauncherLines* launcher_lines = nullptr;
+    KvEventPublisher* kv_events = nullptr;  // may be null
+    std::string model_name;
     // The pipeline is lost for good. Called once, on any thread.
     std::function<void(const absl::Status&)> on_gone;
   };

@@ -74,4 +74,18 @@ inline CLI::Validator AddressOrOff() {
       "");
 }
 
+// tcp://HOST:PORT or ipc://PATH. HOST and PORT may be "*".
+inline CLI::Validator ZmqEndpoint() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        if (text.starts_with("ipc://") && text.size() > 6) return std::string();
+        std::string address = text.starts_with("tcp://") ? text.substr(6) : "";
+        if (address.ends_with(":*")) address.replace(address.size() - 1, 1, "0");
+        return Address()(address).empty()
+                   ? ""
+                   : fmt::format("'{}' is not tcp://HOST:PORT (such as tcp://*:5556)", text);
+      },
+      "");
+}
+
 }  // namespace stagecoach

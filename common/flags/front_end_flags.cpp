@@ -134,6 +134,32 @@ void DeclareJournalFlags(FlagTable& table, JournalFlags& flags) {
                 "[256MiB]");
 }
 
+void DeclareKvEventFlags(FlagTable& table, KvEventFlags& flags) {
+  CLI::Option* endpoint =
+      table
+          .Add("--kv-events", flags.endpoint,
+               "Where to publish which prompts the prefix cache holds, in vLLM's form, for routers "
+               "that choose between servers by it, such as llm-d's: tcp://*:PORT listens for "
+               "them, tcp://HOST:PORT connects to one that listens. The events contain the "
+               "prompts' tokens, and anybody who reaches the port can read them (default: nothing "
+               "is published)")
+          ->type_name("ENDPOINT")
+          ->check(ZmqEndpoint());
+  table
+      .Add("--kv-events-replay", flags.replay,
+           "Where to listen for those who have missed KV events: they can ask for the last 10,000 "
+           "batches, but no more than 64 MiB (default: past events cannot be asked for)")
+      ->type_name("ENDPOINT")
+      ->check(ZmqEndpoint())
+      ->needs(endpoint);
+  table
+      .Add("--kv-events-topic", flags.topic,
+           "Topic of the KV events. llm-d wants kv@HOST:PORT@MODEL, with the address at which it "
+           "sends requests to this server (default: empty)")
+      ->type_name("TOPIC")
+      ->needs(endpoint);
+}
+
 }  // namespace
 
 void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
@@ -155,6 +181,7 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
   DeclareStreamLimits(table, flags.streams);
   DeclareResponseLimits(table, flags.responses);
   DeclareJournalFlags(table, flags.journal);
+  DeclareKvEventFlags(table, flags.kv_events);
   table
       .Add("--control", flags.control,
            "Unix socket at which `stagecoach replicas` lists, drains and adds replicas. Only this "

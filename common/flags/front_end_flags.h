@@ -58,6 +58,14 @@ struct JournalFlags {
   bool operator==(const JournalFlags&) const = default;
 };
 
+// Where KV events are published (router/kv_events).
+struct KvEventFlags {
+  std::string endpoint;  // of ZeroMQ, such as tcp://*:5556; empty: nothing is published
+  std::string replay;    // empty: past events cannot be asked for
+  std::string topic;
+  bool operator==(const KvEventFlags&) const = default;
+};
+
 struct FrontEndFlags {
   std::string grpc = "127.0.0.1:9000";     // HOST:PORT; port 0: any free one; "off"
   std::string metrics = "127.0.0.1:9001";  // HOST:PORT; port 0: any free one
@@ -69,6 +77,7 @@ struct FrontEndFlags {
   StreamLimits streams;
   ResponseLimits responses;
   JournalFlags journal;
+  KvEventFlags kv_events;
   std::string control;  // path of a Unix socket; empty: replicas cannot be changed
   bool operator==(const FrontEndFlags&) const = default;
 };

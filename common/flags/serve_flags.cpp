@@ -41,6 +41,16 @@ absl::Status CheckServeFlags(const ServeFlags& flags) {
         "--journal keeps resumable streams, but --resume-time 0 allows none: leave one of them "
         "out");
   }
+  if (!flags.kv_events.endpoint.empty() && !flags.scheduler.prefix_cache) {
+    return absl::InvalidArgumentError(
+        "--kv-events tells what the prefix cache holds, but --prefix-cache is off: leave one of "
+        "them out");
+  }
+  if (!flags.kv_events.endpoint.empty() && !flags.access.api_keys.empty()) {
+    return absl::InvalidArgumentError(
+        "--kv-events leaves out what is cached for one tenant only, and with --api-keys that is "
+        "everything: leave one of them out");
+  }
   if (flags.http_limits.max_body_bytes > flags.request_memory_bytes) {
     return absl::InvalidArgumentError(
         fmt::format("--http-max-body {} is more than --request-memory {}, the memory for all "

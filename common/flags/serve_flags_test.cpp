@@ -49,6 +49,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.responses.max_bytes = 345678;
   flags.streams.max_streams = 78;
   flags.journal = {.place = "a folder", .max_bytes = 12345};
+  flags.kv_events = {.endpoint = "tcp://*:5556", .replay = "tcp://*:5559", .topic = "kv@a:1@m"};
   config.set_kv_memory_bytes(123456789);
   config.set_memory_fraction(0.3F);
   config.set_max_model_len(2048);
@@ -158,6 +159,25 @@ TEST_CASE("Either gRPC or HTTP may be off, but not both") {
   CHECK(CheckServeFlags(Parse({})).ok());
   CHECK(CheckServeFlags(Parse({"--grpc", "off", "--http", "127.0.0.1:0"})).ok());
   CHECK(absl::IsInvalidArgument(CheckServeFlags(Parse({"--grpc", "off"}))));
+}
+
+TEST_CASE("KV events need a prefix cache that is not divided between tenants") {
+  const std::vector<std::string> events = {"--kv-events", "tcp://*:5556"};
+  CHECK(CheckServeFlags(Parse(events)).ok());
+  for (const std::vector<std::string>& other :
+       {std::vector<std::string>{"--prefix-cache", "off"}, {"--api-keys", "/proc/self/exe"}}) {
+    std::vector<std::string> args = events;
+    args.insert(args.end(), other.begin(), other.end());
+    CHECK(absl::IsInvalidArgument(CheckServeFlags(Parse(args))));
+  }
+  for (const char* endpoint : {"tcp://*:*", "tcp://[::]:5556", "tcp://indexer:5556", "ipc:///x"}) {
+    CHECK(Parse({"--kv-events", endpoint}).kv_events.endpoint == endpoint);
+  }
+  for (const char* endpoint :
+       {"*:5556", "tcp://:1", "tcp://host", "tcp://host:x", "ipc://", "udp://a:1"}) {
+    CHECK_THROWS_AS(Parse({"--kv-events", endpoint}), CLI::ValidationError);
+  }
+  CHECK_THROWS_AS(Parse({"--kv-events-topic", "t"}), CLI::RequiresError);
 }
 
 TEST_CASE("Addresses are checked before anything is loaded, and the error names the unusable one") {
