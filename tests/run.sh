@@ -128,6 +128,19 @@ go_tool() {
     mv "build/tools/new/${package##*/}" "build/tools/$name" || echo "$name cannot be built: its tests are skipped"
 }
 
+# Builds llm-d's indexer of KV events, which takes a few minutes the first time.
+kv_events_indexer() {
+  local tool="$PWD/build/tools/kv-events-indexer"
+  [ "$tool" -nt tests/kv_events/main.go ] && [ "$tool" -nt tests/kv_events/go.mod ] && return
+  say "kv-events-indexer"
+  if ! command -v go >/dev/null; then
+    echo "no Go here: the test with llm-d's indexer is skipped"
+    return
+  fi
+  (cd tests/kv_events && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$tool" .) ||
+    echo "kv-events-indexer cannot be built: its test is skipped"
+}
+
 install_node_client() {
   [ -d build/node/node_modules/openai ] && return
   say "openai for Node"
@@ -179,6 +192,7 @@ stage_cluster() {
   command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
   go_tool github.com/rakyll/hey@v0.1.4
   go_tool github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0 toxiproxy-server
+  kv_events_indexer
   install_node_client
   # Long files first.
   check "cluster" py_side_by_side tests/monitoring tests/gpu/test_smoke.py tests/clients tests/cluster tests/checkpoints \

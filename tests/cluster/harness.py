@@ -119,8 +119,8 @@ def parse_ready(line, word="ready"):
 
 
 class Cluster:
-    """`process` is the launcher; `grpc`, `http` and `metrics` are addresses; `kv_blocks` is a count; `channel` and
-    `stub` are connected to the router."""
+    """`process` is the launcher; `grpc`, `http`, `metrics`, `kv_events` and `kv_events_replay` are addresses; `kv_blocks`
+    is a count; `channel` and `stub` are connected to the router."""
 
     def __init__(self, model, stages=1, flags=(), grpc_address="127.0.0.1:0", program=STAGECOACH):
         self.command = [program, "serve", str(model), "--stages", str(stages), "--grpc", grpc_address,
@@ -155,6 +155,8 @@ class Cluster:
         self.http = ready.get("http")
         self.metrics = ready["metrics"]
         self.kv_blocks = int(ready["kv_blocks"])
+        self.kv_events = ready.get("kv_events")
+        self.kv_events_replay = ready.get("kv_events_replay")
         if self.grpc:
             self.channel = grpc.insecure_channel(self.grpc, options=[("grpc.max_receive_message_length", -1),
                                                                      ("grpc.enable_http_proxy", 0)])
