@@ -72,6 +72,11 @@ of the pipeline, whichever pod runs it. */}}
   valueFrom:
     fieldRef: {fieldPath: metadata.name}
 {{- end }}
+{{- if .Values.kvEvents.enabled }}
+- name: POD_IP
+  valueFrom:
+    fieldRef: {fieldPath: status.podIP}
+{{- end }}
 {{- with .Values.router.journal }}
 {{- if .existingSecret }}
 - name: JOURNAL_URL
@@ -82,6 +87,17 @@ of the pipeline, whichever pod runs it. */}}
 {{- else if .volume }}
 - {name: STAGECOACH_JOURNAL, value: /var/lib/stagecoach/journal}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "stagecoach.kvEvents" -}}
+{{- if .Values.kvEvents.enabled }}
+{{- $model := default (base (printf "%s/%s" .Values.model.mountPath .Values.model.path)) .Values.model.name }}
+- --kv-events=tcp://*:{{ .Values.kvEvents.port }}
+{{- with .Values.kvEvents.replayPort }}
+- --kv-events-replay=tcp://*:{{ . }}
+{{- end }}
+- --kv-events-topic={{ default (printf "kv@$(POD_IP):%v@%s" .Values.router.httpPort $model) .Values.kvEvents.topic }}
 {{- end }}
 {{- end }}
 
@@ -130,6 +146,9 @@ args:
   - --tls-cert=/etc/stagecoach/tls/tls.crt
   - --tls-key=/etc/stagecoach/tls/tls.key
   {{- end }}
+  {{- with include "stagecoach.kvEvents" $ | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- with .extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -143,6 +162,12 @@ ports:
   - {name: grpc, containerPort: {{ .grpcPort }}}
   {{- end }}
   - {name: metrics, containerPort: {{ .metricsPort }}}
+  {{- if $.Values.kvEvents.enabled }}
+  - {name: kv-events, containerPort: {{ $.Values.kvEvents.port }}}
+  {{- with $.Values.kvEvents.replayPort }}
+  - {name: kv-replay, containerPort: {{ . }}}
+  {{- end }}
+  {{- end }}
 # No port listens before every stage is loaded and has joined.
 startupProbe:
   httpGet: {path: /ready, port: http{{ include "stagecoach.probeScheme" $ }}}

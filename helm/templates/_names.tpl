@@ -69,6 +69,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and $.Values.surge (eq (int $.Values.nodes) 1) }}{{ fail "router.journal: an upgrade's new pod would wait for the journal of the old one, which ends later: set surge: false, or use an emptyDir" }}{{ end }}
 {{- end }}
 {{- end }}
+{{- if and .Values.kvEvents.enabled .Values.auth.existingSecret }}{{ fail "kvEvents: with auth, everything is cached for one tenant only, and no event is published: check keys in the gateway, or leave kvEvents out" }}{{ end }}
 {{- if and .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda would scale against each other: enable one" }}{{ end }}
 {{- if and .Values.keda.enabled (not .Values.keda.serverAddress) }}{{ fail "keda.serverAddress: where is Prometheus? Such as http://prometheus.monitoring.svc:9090" }}{{ end }}
 {{- end }}

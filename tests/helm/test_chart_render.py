@@ -260,6 +260,26 @@ def test_the_journal_can_be_on_a_volume():
     assert folder.startswith(mount["mountPath"] + "/") and not mount.get("readOnly")
 
 
+def test_kv_events_name_the_pod_and_its_model():
+    values = {"kvEvents.enabled": True, "model.path": "models/chat", "router.httpPort": 8080}
+    manifests = Manifests(render(**values))
+    router = router_of(manifests)
+    flags = dict(arg.split("=", 1) for arg in router["args"] if arg.startswith("--kv-events"))
+    assert flags == {"--kv-events": "tcp://*:5556", "--kv-events-replay": "tcp://*:5559",
+                     "--kv-events-topic": "kv@$(POD_IP):8080@chat"}
+    assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in router["env"]
+    ports = {port["name"]: port["containerPort"] for port in router["ports"]}
+    assert (ports["kv-events"], ports["kv-replay"]) == (5556, 5559)
+    ingress = manifests.one("NetworkPolicy", ROUTER)["spec"]["ingress"]
+    assert {"kv-events", "kv-replay"} <= {port["port"] for rule in ingress for port in rule["ports"]}
+
+    values = {"kvEvents.enabled": True, "kvEvents.replayPort": 0, "kvEvents.topic": "t", "model.name": "m"}
+    router = router_of(Manifests(render(**values)))
+    assert [arg for arg in router["args"] if "kv-events" in arg] == ["--kv-events=tcp://*:5556", "--kv-events-topic=t"]
+    assert "kv-replay" not in {port["name"] for port in router["ports"]}
+    assert not any("kv" in arg for arg in router_of(Manifests(render()))["args"])
+
+
 def test_images_can_be_given_by_digest():
     digest = "sha256:" + "a" * 64
     spec = Manifests(render(**{"image.router.digest": digest, "image.worker.tag": "1.2"})).one("Deployment", ROUTER)["spec"]

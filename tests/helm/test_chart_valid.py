@@ -66,6 +66,7 @@ def test_the_schemas_find_a_misspelled_field():
     ({"router.journal.volume.persistentVolumeClaim.claimName": "c"}, "surge: false"),
     ({"router.journal.existingSecret": "s", "router.journal.volume.emptyDir.medium": ""}, "in Redis or on a volume"),
     ({"inferencePool.enabled": True}, "inferencePool.endpointPicker"),
+    ({"kvEvents.enabled": True, "auth.existingSecret": "keys"}, "check keys in the gateway"),
     ({"device": "tpu"}, "device"),
     ({"stagesPerNode": 0}, "stagesPerNode"),
     ({"runAsUser": 0}, "runAsUser"),
