@@ -21,9 +21,10 @@ LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_
 
 def free_values(stages_per_node):
     """Values that do not conflict with anything on this machine."""
-    first = free_ports(3 + stages_per_node)
-    return {"model.mountPath": str(DEMO_MODEL), "worker.kvMemory": "64MiB", "worker.port": first + 3,
-            "router.httpPort": first, "router.grpcPort": first + 1, "router.metricsPort": first + 2}
+    first = free_ports(5 + stages_per_node)
+    return {"model.mountPath": str(DEMO_MODEL), "worker.kvMemory": "64MiB", "worker.port": first + 5,
+            "router.httpPort": first, "router.grpcPort": first + 1, "router.metricsPort": first + 2,
+            "kvEvents.port": first + 3, "kvEvents.replayPort": first + 4}
 
 
 class Release:
@@ -79,7 +80,8 @@ class Release:
         return {(c.spec["name"], kind): c.probe(kind) for c in [self.router, *self.stages] for kind in ("readiness", "liveness")}
 
 
-@pytest.mark.parametrize("variant", [None, CHART / "ci" / "two-nodes.yaml"], ids=["default", "two-nodes"])
+@pytest.mark.parametrize("variant", [None, CHART / "ci" / "two-nodes.yaml", CHART / "ci" / "kv-events.yaml"],
+                         ids=["default", "two-nodes", "kv-events"])
 def test_the_rendered_programs_serve(variant):
     values = free_values(2) | ({"model.path": ""} if variant else {})
     manifests = Manifests(render(variant, **values))
