@@ -110,7 +110,10 @@ json::object ToJson(const Completion& completion, const v1::SamplingParams& samp
   object["usage"] = {{"prompt_tokens", usage.prompt_tokens()},
                      {"completion_tokens", usage.completion_tokens()},
                      {"cached_tokens", usage.cached_tokens()},
-                     {"stored_tokens", usage.stored_tokens()}};
+                     {"stored_tokens",
+                      {{"host", usage.stored_tokens().host()},
+                       {"disk", usage.stored_tokens().disk()},
+                       {"store", usage.stored_tokens().store()}}}};
   const v1::Timing& timing = completion.timing();
   object["timing"] = {{"queue_ms", timing.queue_ms()},
                       {"ttft_ms", timing.ttft_ms()},

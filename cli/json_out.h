@@ -8,8 +8,9 @@
 //   finish_reason    "stop" | "length" | "tool_calls"
 //   stop_reason      the stop string or stop token of the request that ended it, else null
 //   logprobs         with --logprobs: one object per token
-//   usage            {prompt_tokens, completion_tokens, cached_tokens, stored_tokens}; the last is
-//                    the part of cached_tokens that came from the KV store, over gRPC only
+//   usage            {prompt_tokens, completion_tokens, cached_tokens, stored_tokens: {host, disk,
+//                    store}}; the last are the part of cached_tokens that came from host memory,
+//                    disk and store, over gRPC only
 //   timing           {queue_ms, ttft_ms, total_ms, preemptions}, measured by the server
 //
 // An object of logprobs is {token_id, token, logprob, top: [{token_id, token, logprob}, ...]}. If a

@@ -26,7 +26,7 @@ TEST_CASE("A single choice is in the object itself") {
   CHECK(boost::json::parse(Serialize(completion)) == boost::json::parse(R"({
     "prompt_ids": [1, 2], "token_ids": [3], "text": "hi \"you\"", "finish_reason": "length",
     "stop_reason": null, "usage": {"prompt_tokens": 2, "completion_tokens": 1, "cached_tokens": 1,
-    "stored_tokens": 0},
+    "stored_tokens": {"host": 0, "disk": 0, "store": 0}},
     "timing": {"queue_ms": 0.0, "ttft_ms": 1.5, "total_ms": 0.0, "preemptions": 0}})"));
 }
 

@@ -140,15 +140,24 @@ constexpr size_t KvBlockBytes(DType dtype, int32_t n_kv_heads, int32_t head_dim)
          static_cast<size_t>(head_dim) * DTypeBytes(dtype);
 }
 
+// A KV block of the cache, and its place in host memory.
+struct KvBlockCopy {
+  uint32_t block;
+  uint32_t place;
+};
+
 // Full KV blocks of one layer, and host memory with their contents, in an order that is the same
 // for all devices.
 struct KvCopyArgs {
   KvLayer kv;
-  int32_t n_kv_heads, head_dim;      // head_dim is even
-  std::span<const uint32_t> blocks;  // ids, in host memory, which the caller may reuse on return
-  // [blocks.size(), 2, n_kv_heads, kBlockTokens, head_dim] in kv.dtype: per block the keys, then
-  // the values. Host memory from Ops::AllocateHost, at a multiple of 16 bytes.
+  int32_t n_kv_heads, head_dim;  // head_dim is even
+  // Blocks and places are distinct. In host memory, which the caller may reuse on return.
+  std::span<const KvBlockCopy> copies;
+  // Place i begins at host + i * place_bytes: [2, n_kv_heads, kBlockTokens, head_dim] in kv.dtype,
+  // the keys, then the values. Host memory from Ops::AllocateHost. Both are multiples of 16 bytes,
+  // so that other layers' parts of a block may lie between those of this layer.
   void* host;
+  size_t place_bytes;
 };
 
 // Applies the optional per-head norm to q and k, then rotates both, then writes the k and v rows

@@ -189,7 +189,7 @@ class Ops {
   // Copies full KV blocks to host memory, in order with the other calls and never within Record.
   // args.host is complete after Wait for a later Mark.
   virtual void ExportKv(const KvCopyArgs& args) = 0;
-  // Overwrites the blocks, whose ids are distinct, with what ExportKv of any device has written:
+  // Overwrites the blocks with what ExportKv of any device has written:
   // all tokens of these blocks, and nothing of others. The same rules apply. args.host must stay
   // unchanged until Wait for a later Mark.
   virtual void ImportKv(const KvCopyArgs& args) = 0;

@@ -71,13 +71,15 @@ void DeclareMemoryFlags(FlagTable& table, Config& config) {
       ->envname("STAGECOACH_KV_STORE");
   table.AddSize("--host-kv", Field(config, &Config::host_kv_bytes, &Config::set_host_kv_bytes),
                 "Host memory of each stage that keeps KV blocks after the device has reused their "
-                "place, such as 16GiB. A prompt with their tokens is then not computed again "
-                "(default: none)");
-  table.AddSize("--kv-store-memory",
-                Field(config, &Config::kv_store_memory_bytes, &Config::set_kv_store_memory_bytes),
-                "Host memory of each stage for KV blocks on their way to and from --host-kv and "
-                "--kv-store. If it is full, blocks are not saved, and only the first blocks of a "
-                "prefix are fetched [1GiB]");
+                "place, such as 16GiB. A prompt with their tokens is then not computed again. "
+                "Blocks of --disk-kv and --kv-store pass through it (default: 1GiB with one of "
+                "these, else none)");
+  table
+      .Add("--disk-kv", Field(config, &Config::disk_kv, &Config::set_disk_kv),
+           "Folder on a disk of the workers' machine that keeps KV blocks for which --host-kv has "
+           "no room, also after a restart; all workers of the machine together use up to SIZE, "
+           "such as /mnt/kv:200GiB (default: none; without SIZE half of what is free)")
+      ->type_name("DIR[:SIZE]");
   table
       .Add("--max-sequences", Field(config, &Config::max_sequences, &Config::set_max_sequences),
            "Maximum number of sequences that run at the same time (default: 256; on several GPUs "
@@ -175,7 +177,6 @@ void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
 Config DefaultLoadConfig() {
   Config config;
   config.set_memory_fraction(0.9F);
-  config.set_kv_store_memory_bytes(uint64_t{1} << 30);
   config.set_max_logprobs(20);
   return config;
 }

@@ -60,7 +60,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   config.set_load_format(v1::LOAD_FORMAT_DUMMY);
   config.set_adapter_dir("/");  // a folder that exists
   config.set_kv_store("dir:/kv");
-  config.set_kv_store_memory_bytes(5 << 20);
+  config.set_disk_kv("/mnt/kv:5GiB");
   config.set_host_kv_bytes(6 << 20);
   flags.scheduler.plan_ahead = false;
   flags.scheduler.prefix_cache = false;

@@ -29,16 +29,17 @@ void CopyBlocks(const KvCopyArgs& args, ThreadPool& pool) {
   const size_t head_dim = static_cast<size_t>(args.head_dim);
   const size_t n_heads = static_cast<size_t>(args.n_kv_heads), n_of_block = 2 * n_heads;
   const size_t elements = kBlock * head_dim;  // of a head in a block
-  RunPieces(pool, args.blocks.size() * n_of_block, elements, [&](size_t begin, size_t end) {
+  RunPieces(pool, args.copies.size() * n_of_block, elements, [&](size_t begin, size_t end) {
     for (size_t item = begin; item < end; ++item) {
-      const size_t block = args.blocks[item / n_of_block], head = item % n_of_block;
+      const auto [block, place] = args.copies[item / n_of_block];
+      const size_t head = item % n_of_block;
       const bool is_v = head >= n_heads;
       const size_t start =
           KvBlockStart(block, is_v ? head - n_heads : head, n_heads, head_dim) * DTypeBytes(kType);
-      CopyHead<kType, kExports>(
-          static_cast<unsigned char*>(is_v ? args.kv.v : args.kv.k) + start,
-          static_cast<unsigned char*>(args.host) + item * elements * DTypeBytes(kType), head_dim,
-          is_v);
+      unsigned char* const host = static_cast<unsigned char*>(args.host) +
+                                  place * args.place_bytes + head * elements * DTypeBytes(kType);
+      CopyHead<kType, kExports>(static_cast<unsigned char*>(is_v ? args.kv.v : args.kv.k) + start,
+                                host, head_dim, is_v);
     }
   });
 }

@@ -430,15 +430,15 @@ class CudaOps final : public Ops {
     Do([&] { return ToStatus(call(), what); });
   }
 
-  // Launches `copy` with the ids of the blocks in memory that the GPU reads.
+  // Launches `copy` with its list in memory that the GPU reads.
   void CopyKv(const char* what,
               cudaError_t (*copy)(const cuda::Stream&, const KvCopyArgs&, const cuda::KvSides&),
               KvCopyArgs args) {
-    if (args.blocks.empty()) return;
+    if (args.copies.empty()) return;
     Do([&]() -> absl::Status {
-      SC_ASSIGN_OR_RETURN(void* const staged, ring_.Take(args.blocks.size_bytes()));
-      std::memcpy(staged, args.blocks.data(), args.blocks.size_bytes());
-      args.blocks = {static_cast<const uint32_t*>(staged), args.blocks.size()};
+      SC_ASSIGN_OR_RETURN(void* const staged, ring_.Take(args.copies.size_bytes()));
+      std::memcpy(staged, args.copies.data(), args.copies.size_bytes());
+      args.copies = {static_cast<const KvBlockCopy*>(staged), args.copies.size()};
       return ToStatus(copy(stream_, args, SidesOf(args.kv, args.n_kv_heads, args.head_dim)), what);
     });
   }

@@ -356,8 +356,8 @@ class ReferenceOps final : public Ops {
   template <typename Copy>
   static void ForEachKvCopy(const KvCopyArgs& args, const Copy& copy) {
     const size_t bytes = KvBlockBytes(args.kv.dtype, args.n_kv_heads, args.head_dim) / 2;
-    char* host = static_cast<char*>(args.host);
-    for (const uint32_t block : args.blocks) {
+    for (const auto& [block, place] : args.copies) {
+      char* host = static_cast<char*>(args.host) + place * args.place_bytes;
       for (void* const rows : {args.kv.k, args.kv.v}) {
         copy(static_cast<char*>(rows) + block * bytes, host, bytes);
         host += bytes;

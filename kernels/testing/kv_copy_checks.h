@@ -21,43 +21,61 @@ inline AttentionConfig GenerateKvCopyConfig() {
 
 using KvBytes = std::vector<unsigned char>;
 
-// Host memory of a copy that may still be under way.
+// Host memory of a copy that may still be under way. The places lie apart, and the last one comes
+// first.
 class KvHost {
  public:
   KvHost(Ops& ops, const AttentionConfig& config, size_t n_blocks)
       : ops_(ops),
         config_(config),
-        bytes_(n_blocks * KvBlockBytes(config.dtype, config.n_kv_heads, config.head_dim)),
-        memory_(*ops.AllocateHost(bytes_)) {}
+        n_blocks_(n_blocks),
+        block_bytes_(KvBlockBytes(config.dtype, config.n_kv_heads, config.head_dim)),
+        memory_(*ops.AllocateHost(n_blocks * place_bytes())) {}
   KvHost(Ops& ops, const AttentionConfig& config, const KvBytes& contents, size_t n_blocks)
       : KvHost(ops, config, n_blocks) {
-    REQUIRE(contents.size() == bytes_);
-    std::memcpy(memory_.data.get(), contents.data(), bytes_);
+    REQUIRE(contents.size() == n_blocks * block_bytes_);
+    for (size_t i = 0; i < n_blocks; ++i) {
+      std::memcpy(At(i), contents.data() + i * block_bytes_, block_bytes_);
+    }
   }
 
-  KvCopyArgs Args(const KvLayer& kv, std::span<const uint32_t> blocks) const {
+  // Valid until the next call.
+  KvCopyArgs Args(const KvLayer& kv, std::span<const uint32_t> blocks) {
+    copies_.clear();
+    for (size_t i = 0; i < blocks.size(); ++i) copies_.push_back({blocks[i], PlaceOf(i)});
     return {.kv = kv,
             .n_kv_heads = config_.n_kv_heads,
             .head_dim = config_.head_dim,
-            .blocks = blocks,
-            .host = memory_.data.get()};
+            .copies = copies_,
+            .host = memory_.As<unsigned char>() + kBefore,
+            .place_bytes = place_bytes()};
   }
   KvBytes Get() const {
     REQUIRE(ops_.Wait(ops_.Mark()).ok());
-    const auto* const begin = memory_.As<unsigned char>();
-    return {begin, begin + bytes_};
+    KvBytes bytes;
+    for (size_t i = 0; i < n_blocks_; ++i) bytes.insert(bytes.end(), At(i), At(i) + block_bytes_);
+    return bytes;
   }
 
  private:
+  static constexpr size_t kBefore = 32, kBehind = 16;  // bytes of a place that are not this layer's
+  size_t place_bytes() const { return kBefore + block_bytes_ + kBehind; }
+  uint32_t PlaceOf(size_t i) const { return static_cast<uint32_t>(n_blocks_ - 1 - i); }
+  unsigned char* At(size_t i) const {
+    return memory_.As<unsigned char>() + PlaceOf(i) * place_bytes() + kBefore;
+  }
+
   Ops& ops_;
   const AttentionConfig& config_;
-  const size_t bytes_;
+  const size_t n_blocks_;
+  const size_t block_bytes_;
   const Buffer memory_;
+  std::vector<KvBlockCopy> copies_;
 };
 
 inline KvBytes Exported(Ops& ops, const AttentionConfig& config, const KvLayer& kv,
                         std::span<const uint32_t> blocks) {
-  const KvHost host(ops, config, blocks.size());
+  KvHost host(ops, config, blocks.size());
   ops.ExportKv(host.Args(kv, blocks));
   return host.Get();
 }
@@ -106,7 +124,7 @@ inline void CheckCopiedSequence(Ops& ops, Ops& copies, const AttentionConfig& co
   CHECK(bytes == ExpectedKv(config, qkv, kFull));
 
   const std::vector<uint32_t> blocks = copy.Blocks(kElsewhere, kFull);
-  const KvHost host(copies, config, bytes, blocks.size());
+  KvHost host(copies, config, bytes, blocks.size());
   copies.ImportKv(host.Args(copy.kv(), blocks));
   for (int32_t p = kBefore, n = 4; p < kTokens; p += n, n = 1) {
     const float* const rows = qkv.data() + p * width;
@@ -124,8 +142,8 @@ inline void CheckCopiedBytes(Ops& ops, const AttentionConfig& config) {
   const std::vector<uint32_t> all = {0, 1, 2, 3, 4, 5}, some = {4, 0, 3};
   const KvBytes old_bytes = RandomKvBytes(config, all.size(), 1);
   const KvBytes new_bytes = RandomKvBytes(config, some.size(), 2);
-  const KvHost first(ops, config, old_bytes, all.size()), before(ops, config, all.size());
-  const KvHost second(ops, config, new_bytes, some.size()), after(ops, config, all.size());
+  KvHost first(ops, config, old_bytes, all.size()), before(ops, config, all.size());
+  KvHost second(ops, config, new_bytes, some.size()), after(ops, config, all.size());
   ops.ImportKv(first.Args(kv, all));
   ops.ExportKv(before.Args(kv, all));
   ops.ImportKv(second.Args(kv, some));

@@ -1,6 +1,6 @@
 #include "router/dispatch/fetch_answers.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 
@@ -11,14 +11,14 @@ void FetchAnswers::Ask(uint64_t id) {
 }
 
 bool FetchAnswers::Answer(size_t stage, const v1::KvFetched& fetched,
-                          std::optional<uint32_t>& of_all) {
+                          std::optional<v1::KvFetched>& of_all) {
   const auto found = fetches_.find(fetched.id());
   if (found == fetches_.end() || found->second.has_answered[stage]) return false;
   Fetch& fetch = found->second;
   fetch.has_answered[stage] = true;
-  fetch.n_blocks = std::min(fetch.n_blocks, fetched.n_blocks());
+  if (fetch.n_answers == 0 || fetched.n_blocks() < fetch.fewest.n_blocks()) fetch.fewest = fetched;
   if (++fetch.n_answers < n_stages_) return true;
-  of_all = fetch.n_blocks;
+  of_all = std::move(fetch.fewest);
   fetches_.erase(found);
   return true;
 }

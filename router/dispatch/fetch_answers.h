@@ -18,15 +18,15 @@ class FetchAnswers {
 
   // All stages are asked for the fetch with this id. REQUIRES: it is new.
   void Ask(uint64_t id);
-  // A stage has answered. When it is the last one, sets `of_all` to the number of blocks that all
-  // stages have. False: the stage was not asked, or has answered already.
-  bool Answer(size_t stage, const v1::KvFetched& fetched, std::optional<uint32_t>& of_all);
+  // A stage has answered. When it is the last one, sets `of_all` to the answer with the fewest
+  // blocks: all stages have these. False: the stage was not asked, or has answered already.
+  bool Answer(size_t stage, const v1::KvFetched& fetched, std::optional<v1::KvFetched>& of_all);
 
  private:
   struct Fetch {
     std::vector<bool> has_answered;  // by stage
     size_t n_answers = 0;
-    uint32_t n_blocks = UINT32_MAX;  // of all that have answered
+    v1::KvFetched fewest;            // of all that have answered
   };
   const size_t n_stages_;
   absl::flat_hash_map<uint64_t, Fetch> fetches_;  // by id; with an answer outstanding

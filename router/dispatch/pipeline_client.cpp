@@ -271,13 +271,13 @@ bool PipelineClient::WriteFetch(std::unique_ptr<v1::KvFetch> fetch) {
 }
 
 bool PipelineClient::Fetched(size_t stage, const v1::KvFetched& fetched) {
-  std::optional<uint32_t> of_all;
+  std::optional<v1::KvFetched> of_all;
   {
     MutexLock lock(mutex_);
     if (closed_) return true;
     if (!answers_.Answer(stage, fetched, of_all)) return false;
   }
-  if (of_all) events_.on_fetched(fetched.id(), *of_all);
+  if (of_all) events_.on_fetched(*of_all);
   return true;
 }
 

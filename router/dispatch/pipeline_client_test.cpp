@@ -36,9 +36,9 @@ class Events {
                   changed_.notify_all();
                 },
             .on_fetched =
-                [this](uint64_t fetch, uint32_t n_blocks) {
+                [this](const v1::KvFetched& fetched) {
                   MutexLock lock(mutex_);
-                  fetched_.push_back({fetch, n_blocks});
+                  fetched_.push_back({fetched.id(), fetched.n_blocks()});
                   changed_.notify_all();
                 },
             .on_down =

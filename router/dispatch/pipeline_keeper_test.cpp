@@ -35,7 +35,10 @@ class EpochClient final : public StageClient {
   }
   void Send(std::unique_ptr<v1::StepPlan> plan) override { steps.push_back(plan->step()); }
   void Fetch(uint64_t, std::unique_ptr<v1::KvFetch> fetch) override {
-    events_.on_fetched(fetch->id(), 7);
+    v1::KvFetched fetched;
+    fetched.set_id(fetch->id());
+    fetched.set_n_blocks(7);
+    events_.on_fetched(fetched);
   }
   void Fail(const absl::Status& reason) override { events_.on_down(reason); }
   void Stop() override { stopped = true; }
@@ -65,8 +68,8 @@ class Fixture {
     events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
       Say("result " + std::to_string(result->epoch()) + "/" + std::to_string(result->step()));
     };
-    events.on_fetched = [this](uint64_t fetch, uint32_t n_blocks) {
-      Say("fetched " + std::to_string(fetch) + ": " + std::to_string(n_blocks));
+    events.on_fetched = [this](const v1::KvFetched& fetched) {
+      Say("fetched " + std::to_string(fetched.id()) + ": " + std::to_string(fetched.n_blocks()));
     };
     events.on_down = [this](const absl::Status& reason) {
       Say("down: " + std::string(reason.message()));

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "common/config/kv_tiers.h"
 #include "common/kv_block.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
@@ -222,7 +223,7 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
 // See Pipeline::kv_scope. FAILED_PRECONDITION: the stages do not hold layers of one checkpoint.
 absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig& config,
                                     const std::vector<Worker>& workers) {
-  if (config.kv_store().empty() && config.host_kv_bytes() == 0) return "";
+  if (!HasKvTiers(config)) return "";
   const Worker& first = workers.front();
   for (const Worker& worker : workers) {
     if (!worker.joined.has_kv_store()) {

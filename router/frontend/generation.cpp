@@ -52,7 +52,7 @@ class Generation::Sink final : public SequenceSink {
     if (!has_token_) {  // these do not change later
       event.set_queue_ms(times.queue_ms);
       event.set_cached_tokens(times.n_cached_tokens);
-      event.set_stored_tokens(times.n_stored_tokens);
+      *event.mutable_stored_tokens() = times.stored;
     }
     has_token_ = has_token_ || event.has_token();
     Hand(std::move(event));
@@ -229,7 +229,7 @@ void Generation::OnOutput(const v1::SequenceEvent& event) {
   if (event.choice() == 0 && !std::exchange(times_known_, true)) {
     queue_ms_ = event.queue_ms();
     n_cached_tokens_ = event.cached_tokens();
-    n_stored_tokens_ = event.stored_tokens();
+    stored_tokens_ = event.stored_tokens();
   }
   TakePromptLogprobs(event.prompt_logprobs());
   if (event.has_token()) AddToken(choice, event);
@@ -424,7 +424,7 @@ void Generation::FillUsage(v1::GenerateResponse& message) const {
   message.mutable_usage()->set_prompt_tokens(input_.prompt->size());
   message.mutable_usage()->set_completion_tokens(n_completion_tokens_);
   message.mutable_usage()->set_cached_tokens(n_cached_tokens_);
-  message.mutable_usage()->set_stored_tokens(n_stored_tokens_);
+  *message.mutable_usage()->mutable_stored_tokens() = stored_tokens_;
   message.mutable_usage()->set_reasoning_tokens(n_reasoning_tokens_);
   v1::Timing& timing = *message.mutable_timing();
   timing.set_queue_ms(queue_ms_);

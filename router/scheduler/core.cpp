@@ -157,7 +157,7 @@ void SchedulerCore::Result(const v1::StepResult& result) {
   if (absl::Status status = ApplyResult(state_, result); !status.ok()) Down(status);
 }
 
-void SchedulerCore::Fetched(uint64_t fetch, uint32_t n_blocks) { state_.Fetched(fetch, n_blocks); }
+void SchedulerCore::Fetched(const v1::KvFetched& fetched) { state_.Fetched(fetched); }
 
 void SchedulerCore::Drain(const absl::Status& reason) {
   if (refused_.ok()) refused_ = reason;

@@ -27,7 +27,7 @@ class SchedulerCore {
   void Cancel(SequenceId id);
   void Result(const v1::StepResult& result);
   // All stages have read the first n_blocks blocks of a fetch from the KV store.
-  void Fetched(uint64_t fetch, uint32_t n_blocks);
+  void Fetched(const v1::KvFetched& fetched);
   // Refuses new submissions from now on, with the reason of the first call. The next plan still
   // admits waiting calls; after it, calls that have not begun end with that reason.
   void Drain(const absl::Status& reason);

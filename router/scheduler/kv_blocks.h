@@ -26,6 +26,7 @@
 #include "router/scheduler/kv_events.h"
 #include "router/scheduler/prefix_tree.h"
 #include "router/scheduler/scheduler.h"
+#include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router {
 
@@ -59,6 +60,13 @@ struct StoredBlocks {
   uint64_t fetch = 0;  // v1::KvFetch::id, whose first block is `first`; 0: there are none
   uint32_t first = 0;
   uint32_t end = 0;
+  // The first of them come from host memory, the next ones from the disk, the others from the
+  // store, as the stage with the fewest blocks counts them.
+  uint32_t n_host = 0;
+  uint32_t n_disk = 0;
+
+  // Adds the tokens of blocks [begin, to) to those of their tiers.
+  void Count(uint32_t begin, uint32_t to, v1::StoredTokens& tokens) const;
 };
 
 // Not thread-safe.

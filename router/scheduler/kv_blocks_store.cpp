@@ -6,6 +6,17 @@
 
 namespace stagecoach::router {
 
+void StoredBlocks::Count(uint32_t begin, uint32_t to, v1::StoredTokens& tokens) const {
+  const auto n_in = [&](uint32_t from, uint32_t until) {
+    const uint32_t a = std::max(begin, from), b = std::min(to, until);
+    return b > a ? (b - a) * kBlockTokens : 0;
+  };
+  const uint32_t host_end = first + n_host, disk_end = host_end + n_disk;
+  tokens.set_host(tokens.host() + n_in(first, host_end));
+  tokens.set_disk(tokens.disk() + n_in(host_end, disk_end));
+  tokens.set_store(tokens.store() + n_in(disk_end, end));
+}
+
 void KvBlocks::Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step) {
   PendingSave& pending = saves_.emplace_back();
   pending.step = step;

@@ -35,15 +35,16 @@ bool KvLoads::JoinTwin(Sequence* sequence) {
   return true;
 }
 
-bool KvLoads::Begin(Sequence* sequence, bool has_twin) {
-  if (most_blocks_ == 0 || !is_open_) return false;
-  if (has_twin && JoinTwin(sequence)) return true;
+KvLoads::Begun KvLoads::Begin(Sequence* sequence, When when, bool has_twin) {
+  if (most_blocks_ == 0 || !is_open_) return Begun::kNone;
+  if (has_twin && JoinTwin(sequence)) return Begun::kLoads;
   newest_ = 0;
   const std::string& salt = sequence->request->cache_salt;
   const uint32_t end = (sequence->n_tokens() - 1) / kBlockTokens;
   const uint32_t n_missing = end - kv_.NAdoptable(salt, sequence->tokens()) / kBlockTokens;
-  if (n_missing == 0 || n_missing * kBlockTokens < min_tokens_) return false;
-  if (n_unanswered_ == kMostLoads || n_blocks_ + n_missing > most_blocks_) return false;
+  if (n_missing == 0 || n_missing * kBlockTokens < min_tokens_) return Begun::kNone;
+  const uint64_t most = when == When::kArrival ? most_blocks_ : 2 * most_blocks_;
+  if (n_unanswered_ == kMostLoads || n_blocks_ + n_missing > most) return Begun::kBusy;
   auto fetch = std::make_unique<v1::KvFetch>();
   newest_ = ++last_id_;
   fetch->set_id(newest_);
@@ -53,18 +54,21 @@ bool KvLoads::Begin(Sequence* sequence, bool has_twin) {
   sequence->fetch = newest_;
   ++n_unanswered_;
   n_blocks_ += n_missing;
-  return true;
+  return Begun::kLoads;
 }
 
-std::vector<Sequence*> KvLoads::Arrive(uint64_t id, uint32_t n_blocks) {
+std::vector<Sequence*> KvLoads::Arrive(const v1::KvFetched& fetched) {
+  const uint64_t id = fetched.id();
   const auto found = loads_.find(id);
   // Answers of an epoch that is over may come late.
   if (found == loads_.end() || found->second.is_there) return {};
   Load& load = found->second;
   const uint32_t n_asked = load.blocks.end - load.blocks.first;
-  const uint32_t n_there = std::min(n_blocks, n_asked);
+  const uint32_t n_there = std::min(fetched.n_blocks(), n_asked);
   load.is_there = true;
   load.blocks.end = load.blocks.first + n_there;
+  load.blocks.n_host = fetched.n_host_blocks();
+  load.blocks.n_disk = fetched.n_disk_blocks();
   --n_unanswered_;
   n_blocks_ -= n_asked - n_there;
   const std::vector<Sequence*> users = load.users;

@@ -29,15 +29,21 @@ class KvLoads {
   // `kv` outlives this.
   KvLoads(const SchedulerConfig& config, const KvBlocks* kv);
 
-  // True: the sequence loads from now on. has_twin: the call before was for a sequence of the same
-  // request, and this one waits for its fetch, if the prompts are the same. False: the store is
-  // off, the fetch would bring less than kv_fetch_min_tokens, or the stages hold, or are asked for,
-  // too much already: they hold at most as many blocks in host memory as in their KV caches.
-  // REQUIRES: the sequence may adopt blocks.
-  bool Begin(Sequence* sequence, bool has_twin);
+  enum class Begun : uint8_t {
+    kLoads,  // from now on
+    kNone,   // there are no tiers, or the fetch would bring less than kv_fetch_min_tokens
+    kBusy,   // the stages hold, or are asked for, too much already
+  };
+  enum class When : uint8_t {
+    kArrival,  // the stages may hold as many blocks in host memory as in their KV caches
+    kTurn,     // twice as many: those who wait must not hinder the one whose turn it is
+  };
+  // has_twin: the call before was for a sequence of the same request, and this one waits for its
+  // fetch, if the prompts are the same. REQUIRES: the sequence may adopt blocks.
+  Begun Begin(Sequence* sequence, When when, bool has_twin = false);
   // All stages have the first n_blocks blocks of a fetch. Returns the sequences that load no more,
   // in order of arrival; empty if nobody waits for it.
-  std::vector<Sequence*> Arrive(uint64_t id, uint32_t n_blocks);
+  std::vector<Sequence*> Arrive(const v1::KvFetched& fetched);
   // The sequence needs its fetch no more, if it has one.
   void Leave(Sequence* sequence);
   // The pipeline is lost, and its stages forget everything. Returns the sequences that load no
@@ -55,6 +61,8 @@ class KvLoads {
   // Adds to the plan what the stages must forget.
   void TakeForgotten(v1::StepPlan& plan);
   bool has_forgotten() const { return !forgotten_.empty(); }
+  bool is_on() const { return most_blocks_ > 0; }
+  bool has_unanswered() const { return n_unanswered_ > 0; }
 
   void CheckConsistency() const;
 

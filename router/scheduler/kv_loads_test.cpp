@@ -11,6 +11,13 @@
 namespace stagecoach::router {
 namespace {
 
+v1::KvFetched AnswerOf(uint64_t id, uint32_t n_blocks) {
+  v1::KvFetched fetched;
+  fetched.set_id(id);
+  fetched.set_n_blocks(n_blocks);
+  return fetched;
+}
+
 SchedulerConfig StoreConfig(uint64_t n_blocks) {
   SchedulerConfig config;
   config.kv_groups = {{.window = 0, .n_blocks = n_blocks}};
@@ -31,7 +38,8 @@ class LoadsFixture {
   Sequence* Make(SequenceId id, int n_prompt) { return Make(MakeRequest(id, n_prompt, 4)); }
   // Null: the sequence does not load.
   Sequence* Begin(Sequence* sequence, bool has_twin = false) {
-    return loads.Begin(sequence, has_twin) ? sequence : nullptr;
+    const auto begun = loads.Begin(sequence, KvLoads::When::kArrival, has_twin);
+    return begun == KvLoads::Begun::kLoads ? sequence : nullptr;
   }
   std::vector<uint64_t> Forgotten() {
     v1::StepPlan plan;
@@ -58,9 +66,9 @@ TEST_CASE("A fetch goes out once, and its answer says what the stages hold") {
   REQUIRE(fetches.size() == 1);
   CHECK(fetches[0]->keys_size() == 6);
   CHECK(fixture.loads.TakeFetches().empty());
-  CHECK(fixture.loads.Arrive(fetches[0]->id() + 1, 6).empty());
-  CHECK(fixture.loads.Arrive(fetches[0]->id(), 4) == std::vector<Sequence*>{one});
-  CHECK(fixture.loads.Arrive(fetches[0]->id(), 4).empty());
+  CHECK(fixture.loads.Arrive(AnswerOf(fetches[0]->id() + 1, 6)).empty());
+  CHECK(fixture.loads.Arrive(AnswerOf(fetches[0]->id(), 4)) == std::vector<Sequence*>{one});
+  CHECK(fixture.loads.Arrive(AnswerOf(fetches[0]->id(), 4)).empty());
   CHECK(fixture.loads.Of(*one).first == 0);
   CHECK(fixture.loads.Of(*one).end == 4);
   CHECK_FALSE(fixture.loads.has_forgotten());
@@ -74,7 +82,7 @@ TEST_CASE("A fetch goes out once, and its answer says what the stages hold") {
 TEST_CASE("An answer of more blocks than were asked for counts as all of them") {
   LoadsFixture fixture(StoreConfig(64));
   Sequence* const one = fixture.Begin(fixture.Make(1, 100));
-  fixture.loads.Arrive(one->fetch, 4'000'000'000);
+  fixture.loads.Arrive(AnswerOf(one->fetch, 4'000'000'000));
   CHECK(fixture.loads.Of(*one).end == 6);
 }
 
@@ -85,9 +93,9 @@ TEST_CASE("A fetch that brought nothing, or that nobody waits for, is forgotten 
   const uint64_t of_none = none->fetch, of_gone = gone->fetch;
   fixture.loads.Leave(gone);
   CHECK(fixture.Forgotten().empty());  // a stage may not know of it yet
-  CHECK(fixture.loads.Arrive(of_none, 0) == std::vector<Sequence*>{none});
+  CHECK(fixture.loads.Arrive(AnswerOf(of_none, 0)) == std::vector<Sequence*>{none});
   CHECK(none->fetch == 0);
-  CHECK(fixture.loads.Arrive(of_gone, 6).empty());
+  CHECK(fixture.loads.Arrive(AnswerOf(of_gone, 6)).empty());
   CHECK(fixture.Forgotten() == std::vector<uint64_t>{of_none, of_gone});
 }
 
@@ -102,7 +110,7 @@ TEST_CASE("The choices of a request wait for one fetch, which is forgotten for a
   CHECK(fixture.loads.TakeFetches().size() == 2);
   CHECK(other->fetch != choices[0]->fetch);
   fixture.loads.Leave(choices[1]);
-  CHECK(fixture.loads.Arrive(choices[0]->fetch, 6) ==
+  CHECK(fixture.loads.Arrive(AnswerOf(choices[0]->fetch, 6)) ==
         std::vector<Sequence*>{choices[0], choices[2]});
   fixture.loads.Leave(choices[0]);
   CHECK(fixture.Forgotten().empty());
@@ -144,17 +152,29 @@ TEST_CASE("Only so many fetches are unanswered, and hold only so many blocks") {
     if (i == 0) first = one;
   }
   CHECK(many.Begin(many.Make(1000, 100)) == nullptr);
-  many.loads.Arrive(first->fetch, 6);
+  many.loads.Arrive(AnswerOf(first->fetch, 6));
   CHECK(many.Begin(many.Make(1001, 100)) != nullptr);
 
   LoadsFixture large(StoreConfig(16));
   Sequence* const one = large.Begin(large.Make(1, 200));  // 12 blocks
   CHECK(large.Begin(large.Make(2, 100)) == nullptr);
-  large.loads.Arrive(one->fetch, 10);
+  large.loads.Arrive(AnswerOf(one->fetch, 10));
   CHECK(large.Begin(large.Make(3, 100)) != nullptr);  // 6 more
   CHECK(large.Begin(large.Make(4, 100)) == nullptr);
   large.loads.Leave(one);
   CHECK(large.Begin(large.Make(5, 100)) != nullptr);
+}
+
+TEST_CASE("A sequence whose turn has come loads although those behind it hold much") {
+  LoadsFixture fixture(StoreConfig(16));
+  const auto in_turn = [&](SequenceId id, int n_prompt) {
+    return fixture.loads.Begin(fixture.Make(id, n_prompt), KvLoads::When::kTurn);
+  };
+  CHECK(fixture.Begin(fixture.Make(1, 200)) != nullptr);  // 12 blocks
+  CHECK(fixture.Begin(fixture.Make(2, 100)) == nullptr);  // 6
+  CHECK(in_turn(3, 100) == KvLoads::Begun::kLoads);
+  CHECK(in_turn(4, 200) == KvLoads::Begun::kLoads);
+  CHECK(in_turn(5, 100) == KvLoads::Begun::kBusy);
 }
 
 TEST_CASE("A loss ends all fetches, and no late answer counts") {
@@ -162,7 +182,7 @@ TEST_CASE("A loss ends all fetches, and no late answer counts") {
   Sequence* const there = fixture.Begin(fixture.Make(1, 100));
   Sequence* const one = fixture.Begin(fixture.Make(2, 100));
   Sequence* const twin = fixture.Begin(fixture.Make(2, 100), /*has_twin=*/true);
-  fixture.loads.Arrive(there->fetch, 6);
+  fixture.loads.Arrive(AnswerOf(there->fetch, 6));
   const uint64_t late = one->fetch;
   CHECK(fixture.loads.Close() == std::vector<std::vector<Sequence*>>{{one, twin}});
   for (const Sequence* sequence : {there, one, twin}) CHECK(sequence->fetch == 0);
@@ -173,7 +193,7 @@ TEST_CASE("A loss ends all fetches, and no late answer counts") {
   Sequence* const next = fixture.Begin(fixture.Make(4, 100));
   REQUIRE(next != nullptr);
   CHECK(next->fetch != late);
-  CHECK(fixture.loads.Arrive(late, 6).empty());
+  CHECK(fixture.loads.Arrive(AnswerOf(late, 6)).empty());
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ class SharingServer {
         break;
       default:
         if (answers_.empty()) break;
-        core.Fetched(answers_.front().id(), answers_.front().n_blocks());
+        core.Fetched(answers_.front());
         answers_.pop_front();
     }
   }

@@ -5,6 +5,13 @@
 namespace stagecoach::router {
 namespace {
 
+v1::KvFetched AnswerOf(uint64_t id, uint32_t n_blocks) {
+  v1::KvFetched fetched;
+  fetched.set_id(id);
+  fetched.set_n_blocks(n_blocks);
+  return fetched;
+}
+
 const absl::Status kStageLost = absl::UnavailableError("stage 1 is lost");
 
 SchedulerConfig StoreConfig(int n_stages, uint64_t n_blocks) {
@@ -67,7 +74,7 @@ TEST_CASE("What one server has computed, another one restores") {
   pipeline.RunToEnd();
   pipeline.RequireAllAsAlone();
   CHECK(sink->record().times.n_cached_tokens == 96);
-  CHECK(sink->record().times.n_stored_tokens == 96);
+  CHECK(sink->record().times.stored.store() == 96);
   CHECK(again.snapshot().kv_store_hits == 96);
   CHECK(again.snapshot().prefix_hits == 0);
   CHECK(again.snapshot().prompt_tokens == 4);
@@ -141,8 +148,8 @@ TEST_CASE("The choices of a request wait for one fetch, and share what it restor
   CHECK(pipeline.AnswerFetches() == 1);
   pipeline.RunToEnd();
   for (const auto& sink : sinks) CHECK(sink->record().times.n_cached_tokens == 96);
-  CHECK(sinks[0]->record().times.n_stored_tokens == 96);
-  CHECK(sinks[1]->record().times.n_stored_tokens == 0);
+  CHECK(sinks[0]->record().times.stored.store() == 96);
+  CHECK(sinks[1]->record().times.stored.store() == 0);
   CHECK(Counts(pipeline).n_restores == 6);
   CHECK(Counts(pipeline).n_forgotten == 1);
 }
@@ -166,7 +173,7 @@ TEST_CASE("A sequence of which the store has nothing computes everything") {
   const auto sink = again.pipeline.Submit(MakeRequest(2, 100, 4));
   again.pipeline.RunToEnd();
   again.pipeline.RequireAllAsAlone();
-  CHECK(sink->record().times.n_stored_tokens == 0);
+  CHECK(sink->record().times.stored.store() == 0);
   CHECK(Counts(again.pipeline).n_forgotten == 1);
   CHECK(Counts(again.pipeline).n_saves == 6);
   CHECK(again.pipeline.n_held_fetches() == 0);
@@ -207,17 +214,46 @@ TEST_CASE("A loss ends all loads, and their sequences compute") {
     const auto meanwhile = pipeline.Submit(MakeRequest(2, 100, 4));
     CHECK(again.snapshot().loading == 0);
     pipeline.Resume(kv_kept);
-    pipeline.core.Fetched(fetches[0]->id(), 6);  // late
+    pipeline.core.Fetched(AnswerOf(fetches[0]->id(), 6));  // late
     const auto later = pipeline.Submit(MakeRequest(3, 100, 4));
     CHECK(again.snapshot().loading == 1);
     pipeline.RunToEnd();
     pipeline.RequireAllAsAlone();
-    CHECK(loading->record().times.n_stored_tokens == 0);
+    CHECK(loading->record().times.stored.store() == 0);
     CHECK(Counts(pipeline).n_restores == 0);
   }
 }
 
-TEST_CASE("A fetch that came before a loss is not used after it") {
+TEST_CASE("After a loss of all blocks, sequences load what they have saved") {
+  FakeKvStore store;
+  CorePipeline pipeline(StoreConfig(2, 64), {}, &store);
+  const auto sink = pipeline.Submit(MakeRequest(1, 100, 40));
+  pipeline.AnswerFetches();
+  pipeline.Fill();
+  pipeline.Turn(30);
+  pipeline.Interrupt();
+  pipeline.Resume(/*kv_kept=*/false);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  CHECK(Counts(pipeline).n_restores >= 6);
+  // The client's prompt was computed.
+  CHECK(sink->record().times.n_cached_tokens == 0);
+  CHECK(sink->record().times.stored.store() == 0);
+}
+
+TEST_CASE("A preempted sequence loads the blocks that others have overwritten") {
+  FakeKvStore store;
+  CorePipeline pipeline(StoreConfig(1, 24), {}, &store);
+  const auto one = pipeline.Submit(MakeRequest(1, 100, 150));
+  const auto two = pipeline.Submit(MakeRequest(2, 100, 150));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  CHECK(one->record().times.preemptions + two->record().times.preemptions > 0);
+  CHECK(Counts(pipeline).n_restores > 0);
+  CHECK(one->record().times.stored.store() + two->record().times.stored.store() == 0);
+}
+
+TEST_CASE("A fetch that came before a loss is not used after it: the sequence loads again") {
   Restarted again(StoreConfig(2, 64));
   again.pipeline.Submit(MakeRequest(1, 100, 4));
   again.pipeline.AnswerFetches();
@@ -225,11 +261,12 @@ TEST_CASE("A fetch that came before a loss is not used after it") {
   again.pipeline.Resume(/*kv_kept=*/true);
   again.pipeline.RunToEnd();
   again.pipeline.RequireAllAsAlone();
-  CHECK(Counts(again.pipeline).n_restores == 0);
-  CHECK(Counts(again.pipeline).n_forgotten == 0);
+  CHECK(Counts(again.pipeline).n_restores == 6);
+  CHECK(Counts(again.pipeline).n_forgotten == 1);
+  CHECK(again.pipeline.n_held_fetches() == 0);
 }
 
-TEST_CASE("If the step that restores is lost, the sequence computes") {
+TEST_CASE("If the step that restores is lost, the sequence loads again") {
   for (const int n_executed : {0, 1}) {
     Restarted again(StoreConfig(2, 64));
     const auto sink = again.pipeline.Submit(MakeRequest(1, 100, 4));
@@ -239,7 +276,7 @@ TEST_CASE("If the step that restores is lost, the sequence computes") {
     again.pipeline.Resume(/*kv_kept=*/true);
     again.pipeline.RunToEnd();
     again.pipeline.RequireAllAsAlone();
-    CHECK(again.snapshot().prompt_tokens == 100);
+    CHECK(again.snapshot().prompt_tokens == 4);
   }
 }
 

@@ -46,7 +46,8 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   }
   if (step_.rows.empty()) PlanAheadOldest();
   if (step_.rows.empty()) {
-    SC_CHECK(!state_.in_flight().empty());  // otherwise no event would ever trigger another plan
+    // Otherwise no event would ever trigger another plan.
+    SC_CHECK(!state_.in_flight().empty() || state_.loads().has_unanswered());
     return nullptr;
   }
   return Finish();
@@ -273,6 +274,11 @@ bool Planner::TryAdmit(Sequence* sequence) {
   if (sequence->n_in_flight > 0 || n_registered_left_ <= 0) return false;
   if (std::min(n_prefill_left_, NTokensFor(*sequence)) <= 0) return false;
   if (!room_.ForNewcomer(sequence)) return false;
+  // A sequence on trial runs alone, so nobody gains by its waiting.
+  if (state_.on_trial() == nullptr) {
+    const KvLoads::Begun begun = state_.LoadInTurn(sequence);
+    if (begun != KvLoads::Begun::kNone) return begun == KvLoads::Begun::kLoads;
+  }
   state_.Admit(sequence);
   state_.Restore(sequence, *plan_);
   AddRegistration(*sequence);

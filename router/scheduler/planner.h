@@ -48,6 +48,8 @@ class Planner {
 
   void PlanDecode(Sequence* sequence);
   void PlanPrefill(Sequence* sequence);
+  // False: nobody else is to be admitted to this step. True: it is admitted, or it loads blocks
+  // first.
   bool TryAdmit(Sequence* sequence);
   // Asks the stages to make spans for this row's step.
   SpanId AddTrace(const TraceId& trace_id);

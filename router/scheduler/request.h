@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "common/trace/trace.h"
+#include "stagecoach/v1/inference.pb.h"
 #include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::router {
@@ -37,10 +38,10 @@ struct SequenceOutput {
 struct SequenceTimes {
   double queue_ms = 0;  // submission to first scheduled
   uint32_t preemptions = 0;
-  // Prompt tokens that were not computed at the first admission: the prefix cache or the KV store
-  // had them.
+  // Prompt tokens that were not computed at the first admission: the prefix cache or a tier below
+  // it had them.
   uint32_t n_cached_tokens = 0;
-  uint32_t n_stored_tokens = 0;  // part of these: from the KV store
+  v1::StoredTokens stored;  // part of these
 };
 
 // One step of a traced sequence, from its plan to its result. Only a sample of the steps is

@@ -28,8 +28,7 @@ struct ResultMessage {
   std::unique_ptr<v1::StepResult> result;
 };
 struct FetchedMessage {
-  uint64_t fetch;
-  uint32_t n_blocks;
+  v1::KvFetched fetched;
 };
 struct DownMessage {
   absl::Status reason;
@@ -71,8 +70,8 @@ class SchedulerThread final : public Scheduler {
     events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
       Post(ResultMessage{std::move(result)});
     };
-    events.on_fetched = [this](uint64_t fetch, uint32_t n_blocks) {
-      Post(FetchedMessage{fetch, n_blocks});
+    events.on_fetched = [this](const v1::KvFetched& fetched) {
+      Post(FetchedMessage{fetched});
     };
     events.on_down = [this](absl::Status reason) { Post(DownMessage{std::move(reason)}); };
     events.on_interrupted = [this](absl::Status reason) {
@@ -126,10 +125,9 @@ class SchedulerThread final : public Scheduler {
     }
     // The client does not know when a result did not match its plan.
     if (!stopping_ && !core_.failure().ok()) client_.Fail(core_.failure());
-    for (auto& fetch : core_.TakeFetches()) {
-      client_.Fetch(core_.state().epoch(), std::move(fetch));
-    }
+    SendFetches();
     while (std::unique_ptr<v1::StepPlan> plan = core_.NextPlan()) client_.Send(std::move(plan));
+    SendFetches();  // of sequences that are to load before they are admitted
     core_.PublishKvEvents();
     // After planning, so that a snapshot shows the effect of the messages before it.
     for (auto& done : snapshots_) done(core_.Snapshot());
@@ -140,10 +138,16 @@ class SchedulerThread final : public Scheduler {
     }
   }
 
+  void SendFetches() {
+    for (auto& fetch : core_.TakeFetches()) {
+      client_.Fetch(core_.state().epoch(), std::move(fetch));
+    }
+  }
+
   void Handle(SubmitMessage& m) { core_.Submit(std::move(m.requests), m.submitted); }
   void Handle(CancelMessage& m) { core_.Cancel(m.id); }
   void Handle(ResultMessage& m) { core_.Result(*m.result); }
-  void Handle(FetchedMessage& m) { core_.Fetched(m.fetch, m.n_blocks); }
+  void Handle(FetchedMessage& m) { core_.Fetched(m.fetched); }
   void Handle(DownMessage& m) { core_.Down(m.reason); }
   void Handle(InterruptedMessage& m) { core_.Interrupt(m.reason); }
   void Handle(ResumedMessage& m) { core_.Resume(m.epoch, m.kv_kept); }

@@ -9,6 +9,7 @@
 
 namespace stagecoach::v1 {
 class KvFetch;
+class KvFetched;
 class StepPlan;
 class StepResult;
 }  // namespace stagecoach::v1
@@ -19,9 +20,9 @@ namespace stagecoach::router {
 struct StageClientEvents {
   // Results come in step order, one per plan.
   std::function<void(std::unique_ptr<v1::StepResult>)> on_result;
-  // Every stage has read the first n_blocks blocks of this fetch. It comes once for each fetch,
+  // Every stage has read the first n_blocks blocks of a fetch. It comes once for each fetch,
   // unless the pipeline is lost before.
-  std::function<void(uint64_t fetch, uint32_t n_blocks)> on_fetched;
+  std::function<void(const v1::KvFetched&)> on_fetched;
   // Called at most once: the pipeline is lost for good. Nothing follows.
   std::function<void(absl::Status)> on_down;
   // A stage or its link is lost, and the client replaces it: no result comes until on_resumed. All

@@ -45,6 +45,7 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
   auto sequence =
       std::make_shared<Sequence>(std::move(request), tenant, next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
+  if (sequence->request->past) sequence->loads_in_turn = true;
   tenants_.Enter(tenant);
   if (!Load(sequence.get(), has_twin)) Queue(sequence.get(), has_twin);
   JudgeLosses(sequence.get());
@@ -54,14 +55,12 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
 void SchedulerState::Queue(Sequence* sequence, bool has_twin) {
   sequence->n_to_prefill = sequence->n_tokens();
   const bool counts = PrefillBudget::Counts(config_.n_microbatches, config_.plan_ahead);
+  if ((counts || loads_.is_on()) && MayAdopt(*sequence)) sequence->n_available = NAvailable(*sequence);
   if (counts && MayAdopt(*sequence)) {
     const uint32_t of_twin = has_twin && config_.prefix_cache
                                  ? (sequence->n_tokens() - 1) / kBlockTokens * kBlockTokens
                                  : 0;
-    const uint32_t cached = kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens());
-    const StoredBlocks stored = loads_.Of(*sequence);
-    const uint32_t reach = stored.first * kBlockTokens <= cached ? stored.end * kBlockTokens : 0;
-    sequence->n_to_prefill -= std::max({of_twin, cached, reach});
+    sequence->n_to_prefill -= std::max(of_twin, sequence->n_available);
   }
   waiting_.Add(sequence);
 }
@@ -82,6 +81,7 @@ void SchedulerState::Admit(Sequence* sequence) {
                                         sequence->tables, sequence->prefix);
   }
   sequence->n_to_prefill = sequence->n_registered - sequence->next_position;
+  ++sequence->n_admissions;
   if (!sequence->was_admitted) {
     sequence->was_admitted = true;
     sequence->request->call->begun = true;
@@ -133,15 +133,15 @@ void SchedulerState::Vacate(Sequence* sequence, bool keep) {
 void SchedulerState::LetWait(Sequence* sequence, bool keep) {
   Vacate(sequence, keep);
   sequence->state = Sequence::State::kWaiting;
+  sequence->loads_in_turn = true;
+  sequence->has_reloaded = false;
   Queue(sequence);
 }
 
 void SchedulerState::Preempt(Sequence* sequence) {
-  Vacate(sequence);
-  sequence->state = Sequence::State::kWaiting;
   ++sequence->times.preemptions;
   ++n_preemptions_;
-  Queue(sequence);
+  LetWait(sequence, /*keep=*/true);
 }
 
 void SchedulerState::End(Sequence* sequence) {

@@ -65,7 +65,7 @@ class SchedulerState {
   // row of it is in flight.
   void Admit(Sequence* sequence);
   // All stages have these blocks of a fetch: its sequences enter the queue.
-  void Fetched(uint64_t fetch, uint32_t n_blocks);
+  void Fetched(const v1::KvFetched& fetched);
   // No fetch will be answered, and the stages forget all. Sequences that load enter the queue.
   // None loads until BeginEpoch.
   void AbandonLoads();
@@ -74,6 +74,10 @@ class SchedulerState {
   void Restore(Sequence* sequence, v1::StepPlan& plan);
   // Whether it may adopt blocks of other sequences. False while it needs its prompt's logprobs.
   static bool MayAdopt(const Sequence& sequence);
+  // A waiting sequence may be admitted now. Lets it load first what the tiers below the device
+  // hold, if it has lost its blocks since it could load last. kBusy: other loads are under way, and
+  // its turn comes again when one of them ends. kNone: it goes on without.
+  KvLoads::Begun LoadInTurn(Sequence* sequence);
   // Its full blocks with known tokens may be adopted by other sequences from now on.
   void Remember(Sequence* sequence);
   // Charges the sequence's tenant for tokens of the step being planned. Prefill rows count at once
@@ -157,6 +161,8 @@ class SchedulerState {
  private:
   // Lets a new sequence load, if that is worth it. False: it is to be queued.
   bool Load(Sequence* sequence, bool has_twin);
+  // Tokens that the sequence need not compute now: the device has them, or the stages hold them.
+  uint32_t NAvailable(const Sequence& sequence) const;
   // Loading -> waiting. All have the same prompt.
   void QueueLoaded(const std::vector<Sequence*>& loaded);
   // Adds it to the queue, with an estimate of its prefill tokens.
@@ -168,7 +174,7 @@ class SchedulerState {
   // The steps after `step` never happened. first_start: the first position of each sequence in
   // these steps.
   void TakeBackRows(uint64_t step, const absl::flat_hash_map<Sequence*, uint32_t>& first_start);
-  // Running -> waiting, when the pipeline was lost: not a preemption. `keep`: as for Vacate.
+  // Running -> waiting, without counting a preemption. `keep`: as for Vacate.
   void LetWait(Sequence* sequence, bool keep);
   // Makes it a suspect, if it was in flight in two losses.
   void JudgeLosses(Sequence* sequence);

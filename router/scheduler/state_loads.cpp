@@ -1,4 +1,6 @@
 // The part of SchedulerState for sequences that get KV blocks from the store.
+#include <algorithm>
+
 #include "common/check.h"
 #include "router/scheduler/state.h"
 
@@ -6,10 +8,41 @@ namespace stagecoach::router {
 
 bool SchedulerState::Load(Sequence* sequence, bool has_twin) {
   if (sequence->request->past || !MayAdopt(*sequence)) return false;
-  if (!loads_.Begin(sequence, has_twin)) return false;
+  const KvLoads::Begun begun = loads_.Begin(sequence, KvLoads::When::kArrival, has_twin);
+  if (begun == KvLoads::Begun::kBusy) sequence->loads_in_turn = true;
+  if (begun != KvLoads::Begun::kLoads) return false;
   sequence->state = Sequence::State::kLoading;
   waiting_.AddLoading(sequence);
   return true;
+}
+
+uint32_t SchedulerState::NAvailable(const Sequence& sequence) const {
+  const uint32_t cached = kv_.NAdoptable(sequence.request->cache_salt, sequence.tokens());
+  const StoredBlocks stored = loads_.Of(sequence);
+  const bool continues = stored.first * kBlockTokens <= cached;
+  return continues ? std::max(cached, stored.end * kBlockTokens) : cached;
+}
+
+KvLoads::Begun SchedulerState::LoadInTurn(Sequence* sequence) {
+  using Begun = KvLoads::Begun;
+  if (!MayAdopt(*sequence)) return Begun::kNone;
+  // The device may have lost blocks while the sequence waited, also those that its fetch continues.
+  // Loading once more is enough: its turn has come.
+  if (!sequence->has_reloaded &&
+      NAvailable(*sequence) + config_.kv_fetch_min_tokens <= sequence->n_available) {
+    sequence->has_reloaded = true;
+    loads_.Leave(sequence);
+    sequence->loads_in_turn = true;
+  }
+  if (!sequence->loads_in_turn) return Begun::kNone;
+  const Begun begun = loads_.Begin(sequence, KvLoads::When::kTurn);
+  if (begun == Begun::kBusy && loads_.has_unanswered()) return begun;
+  sequence->loads_in_turn = false;
+  if (begun != Begun::kLoads) return Begun::kNone;
+  waiting_.Remove(sequence);
+  sequence->state = Sequence::State::kLoading;
+  waiting_.AddLoading(sequence);
+  return begun;
 }
 
 void SchedulerState::QueueLoaded(const std::vector<Sequence*>& loaded) {
@@ -20,8 +53,8 @@ void SchedulerState::QueueLoaded(const std::vector<Sequence*>& loaded) {
   }
 }
 
-void SchedulerState::Fetched(uint64_t fetch, uint32_t n_blocks) {
-  QueueLoaded(loads_.Arrive(fetch, n_blocks));
+void SchedulerState::Fetched(const v1::KvFetched& fetched) {
+  QueueLoaded(loads_.Arrive(fetched));
 }
 
 void SchedulerState::AbandonLoads() {
@@ -35,13 +68,16 @@ void SchedulerState::Restore(Sequence* sequence, v1::StepPlan& plan) {
   loads_.Forget(stored.fetch);
   const uint32_t end = kv_.Restore(stored, sequence->tables, plan) * kBlockTokens;
   SC_CHECK(end >= sequence->next_position && end < sequence->n_registered);
+  const uint32_t n_there = sequence->next_position / kBlockTokens;
   const uint32_t n_restored = end - sequence->next_position;
   kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(end), sequence->tables,
                sequence->prefix, sequence->first_step, KvBlocks::Source::kStore);
   sequence->next_position = end;
   sequence->n_to_prefill -= n_restored;
-  sequence->times.n_cached_tokens += n_restored;
-  sequence->times.n_stored_tokens += n_restored;
+  if (sequence->n_admissions == 1) {
+    sequence->times.n_cached_tokens += n_restored;
+    stored.Count(n_there, end / kBlockTokens, sequence->times.stored);
+  }
   n_stored_hits_ += n_restored;
 }
 

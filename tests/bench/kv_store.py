@@ -30,7 +30,7 @@ from redis_server import RedisServer  # noqa: E402
 from results import emit  # noqa: E402
 from servers import library_path  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
-from test_kv_store import kv_blocks  # noqa: E402
+from kv_metrics import kv_blocks  # noqa: E402
 
 BLOCK = 16
 NEW_TOKENS = 8

@@ -48,7 +48,7 @@ def test_generate_json(cluster):
     assert answer["prompt_logprobs"][0] is None
     assert [position["token_id"] for position in answer["prompt_logprobs"][1:]] == answer["prompt_ids"][1:]
     assert answer["usage"] == {"prompt_tokens": len(answer["prompt_ids"]), "completion_tokens": 6, "cached_tokens": 0,
-                               "stored_tokens": 0}
+                               "stored_tokens": {"host": 0, "disk": 0, "store": 0}}
     again = generate_json(cluster, "--prompt-ids", ",".join(map(str, answer["prompt_ids"])), "--max-tokens", 6, "--ignore-eos")
     assert again["token_ids"] == answer["token_ids"]
     assert again["text"] == answer["text"]

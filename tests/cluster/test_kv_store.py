@@ -2,13 +2,13 @@
 differ, and the answers are bit-identical, whatever happens to the store."""
 import asyncio
 import contextlib
-import re
+import shutil
 import signal
-import urllib.request
 
 import grpc
 import pytest
 from harness import Cluster, arguments_of, children_of, free_ports, wait_until
+from kv_metrics import kv_blocks
 from redis_server import RedisServer
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 from test_prefix_cache import BLOCK, FLAGS, ask, random_ids, request
@@ -21,18 +21,7 @@ PROMPT = random_ids(N_BLOCKS * BLOCK + 5, 1)
 
 
 def serve(model, stages, store, *flags):
-    return Cluster(GOLDEN / model, stages=stages, flags=[*FLAGS, "--kv-store", store, "--kv-store-memory", "16MiB", *flags])
-
-
-def kv_blocks(cluster):
-    """{result: blocks over all stages}, of the metrics page."""
-    page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{cluster.metrics}/metrics").read().decode()
-    blocks = {}
-    for labels, value in re.findall(r"^stagecoach_stage_kv_store_blocks_total\{(.*)\} (\S+)$", page, re.M):
-        result = re.search(r'result="(\w+)"', labels)[1]
-        blocks[result] = blocks.get(result, 0) + int(float(value))
-    waiting = re.findall(r"^stagecoach_stage_kv_store_waiting_blocks\{.*\} (\S+)$", page, re.M)
-    return {**blocks, "waiting": sum(map(float, waiting))}
+    return Cluster(GOLDEN / model, stages=stages, flags=[*FLAGS, "--kv-store", store, "--host-kv", "16MiB", *flags])
 
 
 def ask_and_save(model, stages, store, asked=None):
@@ -149,12 +138,44 @@ def test_host_memory_keeps_what_the_device_has_no_room_for(stages):
         assert ask(plain.stub, request(prompts[0]))[2] < N_BLOCKS * BLOCK
     with Cluster(GOLDEN / "opt", stages=stages, flags=[*flags, "--host-kv", "64MiB"]) as server:
         assert [ask(server.stub, request(prompt)) for prompt in prompts] == answers
-        wait_until(lambda: kv_blocks(server)["waiting"] == 0, "the blocks in host memory")
+        wait_until(lambda: kv_blocks(server)["in_host"] >= len(prompts) * N_BLOCKS * stages, "the blocks in host memory")
         for prompt, answer in zip(prompts, answers, strict=True):
             again = ask(server.stub, request(prompt))
             assert again[:2] == answer[:2]
             assert again[2] == N_BLOCKS * BLOCK
-        assert kv_blocks(server)["fetched"] > 0
+        assert kv_blocks(server)["from_host"] > 0
+
+
+@pytest.mark.parametrize("stages, other_stages", [(1, 1), (2, 2), (1, 2), (2, 1)])
+def test_blocks_on_disk_outlive_the_server(stages, other_stages, tmp_path):
+    flags = [*FLAGS, "--disk-kv", f"{tmp_path}:64MiB"]
+    with Cluster(GOLDEN / "opt", stages=stages, flags=flags) as server:
+        answer = ask(server.stub, request(PROMPT))
+        wait_until(lambda: kv_blocks(server)["saved_to_disk"] >= N_BLOCKS * stages, "the blocks on disk")
+    with Cluster(GOLDEN / "opt", stages=other_stages, flags=flags) as again:
+        messages = list(again.stub.Generate(request(PROMPT)))
+        assert [i for message in messages for i in message.token_ids] == answer[0]
+        assert messages[-1].usage.cached_tokens == messages[-1].usage.stored_tokens.disk == N_BLOCKS * BLOCK
+        assert kv_blocks(again)["from_disk"] == N_BLOCKS * other_stages
+
+
+def test_a_disk_that_fails_costs_no_request(tmp_path):
+    with Cluster(GOLDEN / "opt", flags=[*FLAGS, "--prefix-cache", "off"]) as plain:
+        expected = {seed: [tokens for tokens, _ in asyncio.run(generate(plain.grpc, prompts_of(seed)))] for seed in (1, 2)}
+    disk = tmp_path / "disk"
+    with Cluster(GOLDEN / "opt", stages=2, flags=[*FLAGS, "--disk-kv", f"{disk}:64MiB"]) as server:
+        assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(1)))] == expected[1]
+        shutil.rmtree(disk)
+        disk.write_text("no folder")
+        for seed in (1, 2):
+            assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(seed)))] == expected[seed]
+    disk.unlink()
+    # A bound of a few blocks: others are removed at once.
+    with Cluster(GOLDEN / "opt", stages=2, flags=[*FLAGS, "--disk-kv", f"{disk}:64KiB"]) as server:
+        for seed in (1, 2):
+            assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(seed)))] == expected[seed]
+        wait_until(lambda: kv_blocks(server)["waiting"] == 0, "nothing to save")
+        assert sum(path.stat().st_size for path in disk.rglob("*") if path.is_file()) <= 64 << 10
 
 
 def test_a_url_in_the_environment_is_in_no_command_line(tmp_path, monkeypatch):

@@ -14,12 +14,11 @@
 namespace stagecoach::worker {
 namespace {
 
+// A block has 128 bytes.
 struct Fixture {
-  explicit Fixture(const std::string& store, uint64_t memory_bytes = 128 * 2 * 64,
-                   std::vector<KvPart> parts = TwoParts(), uint64_t host_bytes = 0) {
-    auto started =
-        KvExchange::Start({.store = store, .memory_bytes = memory_bytes, .host_bytes = host_bytes},
-                          std::move(parts), ops.get());
+  explicit Fixture(KvExchange::Config config, std::vector<KvPart> parts = TwoParts()) {
+    if (config.host_bytes == 0) config.host_bytes = 128 * 64;
+    auto started = KvExchange::Start(config, std::move(parts), ops.get());
     INFO(started.status());
     REQUIRE(started.ok());
     exchange = *std::move(started);
@@ -31,18 +30,18 @@ struct Fixture {
   }
   // Saves blocks [first, first + n); returns how many of them had room.
   uint32_t Save(int first, uint32_t n) {
-    KvBlocks blocks = exchange->TakeForSave(n);
+    KvExchange::Places places = exchange->TakeForSave(n);
     std::vector<KvBlockName> names;
-    for (uint32_t b = 0; b < blocks.n_blocks(); ++b) {
+    for (size_t b = 0; b < places.size(); ++b) {
       const int i = first + static_cast<int>(b);
       names.push_back(BlockName(i));
-      FillBlock(blocks, exchange->parts(), b, i);
+      FillBlock(exchange->pool(), places[b], i);
     }
-    const uint32_t n_taken = blocks.n_blocks();
-    if (n_taken > 0) exchange->Save(std::move(blocks), std::move(names));
+    const auto n_taken = static_cast<uint32_t>(places.size());
+    exchange->Save(std::move(places), std::move(names));
     return n_taken;
   }
-  uint32_t Fetch(uint64_t id, int first, int n) {
+  v1::KvFetched FetchAll(uint64_t id, int first, int n) {
     v1::KvFetch fetch;
     fetch.set_id(id);
     for (int i = first; i < first + n; ++i) {
@@ -54,14 +53,15 @@ struct Fixture {
     const auto answer = answers.Pop();
     REQUIRE(answer.ok());
     CHECK(answer->id() == id);
-    return answer->n_blocks();
+    return *answer;
   }
+  uint32_t Fetch(uint64_t id, int first, int n) { return FetchAll(id, first, n).n_blocks(); }
   void CheckFetched(uint64_t id, int first, uint32_t n) {
     const auto fetched = exchange->Fetched(id);
     REQUIRE(fetched != nullptr);
-    CHECK(fetched->n_complete == n);
-    for (uint32_t b = 0; b < n; ++b) {
-      CheckBlock(fetched->blocks, exchange->parts(), b, first + static_cast<int>(b));
+    CHECK(fetched->size() == n);
+    for (size_t b = 0; b < n; ++b) {
+      CheckBlock(exchange->pool(), (*fetched)[b], first + static_cast<int>(b));
     }
   }
 
@@ -74,11 +74,11 @@ TEST_CASE(
     "KV exchange: what one server saves, another fetches, up to the first block that is missing") {
   TempDir dir;
   {
-    Fixture saver("dir:" + dir.path());
+    Fixture saver({.store = "dir:" + dir.path()});
     CHECK(saver.Save(0, 20) == 20);
     CHECK(saver.Save(30, 3) == 3);
   }  // its end saves what is queued
-  Fixture other("dir:" + dir.path());
+  Fixture other({.store = "dir:" + dir.path()});
   CHECK(other.Fetch(1, 0, 25) == 20);
   other.CheckFetched(1, 0, 20);
   CHECK(other.Fetch(2, 29, 4) == 0);
@@ -96,37 +96,45 @@ TEST_CASE(
 TEST_CASE("KV exchange: stages with other splits of the layers read the same blocks") {
   TempDir dir;
   {
-    Fixture(("dir:" + dir.path())).Save(0, 4);
+    Fixture({.store = "dir:" + dir.path()}).Save(0, 4);
   }
-  Fixture second_layer("dir:" + dir.path(), 4096, {TwoParts()[1]});
+  Fixture second_layer({.store = "dir:" + dir.path()}, {TwoParts()[1]});
   CHECK(second_layer.Fetch(1, 0, 4) == 4);
   const auto fetched = second_layer.exchange->Fetched(1);
-  CHECK(fetched->blocks.bytes(0, 2)[5] == BlockByte(2, 1));
-  Fixture other_layers("dir:" + dir.path(), 4096, TwoParts(4));  // layer 5 was never saved
+  CHECK(second_layer.exchange->pool().bytes((*fetched)[2], 0)[5] == BlockByte(2, 1));
+  Fixture other_layers({.store = "dir:" + dir.path()}, TwoParts(4));  // layer 5 was never saved
   CHECK(other_layers.Fetch(1, 0, 4) == 0);
 }
 
 TEST_CASE("KV exchange: memory is bounded; what does not fit is dropped, or not fetched") {
   TempDir dir;
-  Fixture fixture("dir:" + dir.path(), 128 * 2 * 8);
-  std::vector<KvBlocks> held;
-  held.push_back(fixture.exchange->TakeForSave(6));
-  CHECK(fixture.Save(0, 5) == 2);
-  CHECK(fixture.exchange->Stats().dropped_blocks() == 3);
-  held.clear();
   {
-    Fixture(("dir:" + dir.path())).Save(0, 12);
+    Fixture({.store = "dir:" + dir.path()}).Save(0, 12);
   }
+  Fixture fixture({.host_bytes = 128 * 8, .store = "dir:" + dir.path()});
   CHECK(fixture.Fetch(1, 0, 12) == 8);
-  CHECK(fixture.Fetch(2, 0, 12) == 0);  // the first one holds all memory
+  CHECK(fixture.Fetch(2, 8, 4) == 0);  // the first one holds all memory
+  CHECK(fixture.Save(20, 5) == 0);
+  CHECK(fixture.exchange->Stats().dropped_blocks() == 5);
   fixture.exchange->Forget(1);
-  CHECK(fixture.Fetch(3, 0, 12) == 8);
+  CHECK(fixture.Fetch(3, 8, 4) == 4);
+  fixture.CheckFetched(3, 8, 4);
+}
+
+TEST_CASE("KV exchange: what is being saved holds half of the memory at most") {
+  TempDir dir;
+  Fixture fixture({.host_bytes = 128 * 8, .store = "dir:" + dir.path()});
+  const KvExchange::Places places = fixture.exchange->TakeForSave(6);
+  CHECK(places.size() == 4);
+  CHECK(fixture.exchange->TakeForSave(1).empty());
+  CHECK(fixture.exchange->Stats().dropped_blocks() == 3);
+  CHECK(fixture.exchange->Stats().waiting_blocks() == 4);
 }
 
 TEST_CASE("KV exchange: damaged and foreign entries are misses") {
   TempDir dir;
   {
-    Fixture(("dir:" + dir.path())).Save(0, 6);
+    Fixture({.store = "dir:" + dir.path()}).Save(0, 6);
   }
   int n_files = 0;
   for (const auto& file : std::filesystem::recursive_directory_iterator(dir.path())) {
@@ -136,7 +144,7 @@ TEST_CASE("KV exchange: damaged and foreign entries are misses") {
     }
   }
   CHECK(n_files == 12);
-  Fixture fixture("dir:" + dir.path());
+  Fixture fixture({.store = "dir:" + dir.path()});
   CHECK(fixture.Fetch(1, 0, 6) == 2);
   fixture.CheckFetched(1, 0, 2);
   CHECK(fixture.exchange->Stats().corrupt_values() == 1);
@@ -145,9 +153,9 @@ TEST_CASE("KV exchange: damaged and foreign entries are misses") {
 TEST_CASE("KV exchange: the end of an epoch forgets its fetches, and their answers do not come") {
   TempDir dir;
   {
-    Fixture(("dir:" + dir.path())).Save(0, 6);
+    Fixture({.store = "dir:" + dir.path()}).Save(0, 6);
   }
-  Fixture fixture("dir:" + dir.path(), 128 * 2 * 6);
+  Fixture fixture({.host_bytes = 128 * 6, .store = "dir:" + dir.path()});
   CHECK(fixture.Fetch(1, 0, 6) == 6);
   fixture.exchange->EndEpoch();
   CHECK(fixture.exchange->Fetched(1) == nullptr);
@@ -159,41 +167,69 @@ TEST_CASE("KV exchange: the end of an epoch forgets its fetches, and their answe
   CHECK(fixture.answers.size() == 0);
 }
 
-TEST_CASE("KV exchange: the host tier serves without a store, for as many blocks as it holds") {
-  Fixture fixture("", 4096, TwoParts(), 128 * 8);
-  uint64_t id = 0;
-  // The save thread may still be copying.
-  const auto fetch_all = [&](int first, int n) {
-    while (fixture.Fetch(++id, first, n) < static_cast<uint32_t>(n)) fixture.exchange->Forget(id);
-    fixture.CheckFetched(id, first, static_cast<uint32_t>(n));
-    fixture.exchange->Forget(id);
-  };
-  fixture.Save(0, 8);
-  fetch_all(0, 8);
-  CHECK(fixture.exchange->Stats().from_host_blocks() >= 8);
+TEST_CASE("KV exchange: host memory serves alone, for as many blocks as it holds") {
+  Fixture fixture({.host_bytes = 128 * 8});
+  CHECK(fixture.Save(0, 8) == 8);
+  CHECK(fixture.Fetch(1, 0, 8) == 8);
+  fixture.CheckFetched(1, 0, 8);
+  fixture.exchange->Forget(1);
+  CHECK(fixture.exchange->Stats().from_host_blocks() == 8);
   CHECK(fixture.exchange->Stats().host_blocks() == 8);
-  fixture.Save(20, 4);
-  fetch_all(20, 4);
-  CHECK(fixture.Fetch(++id, 0, 8) == 4);  // the last ones gave way
+  CHECK(fixture.Save(20, 4) == 4);
+  CHECK(fixture.Fetch(2, 20, 4) == 4);
+  CHECK(fixture.Fetch(3, 0, 8) == 4);  // the last ones gave way
   CHECK(fixture.exchange->Stats().host_blocks() == 8);
 }
 
-TEST_CASE("KV exchange: what comes from the store stays in the host tier") {
+TEST_CASE("KV exchange: what comes from the store stays in host memory") {
   TempDir dir;
   {
-    Fixture(("dir:" + dir.path())).Save(0, 6);
+    Fixture({.store = "dir:" + dir.path()}).Save(0, 6);
   }
-  Fixture fixture("dir:" + dir.path(), 4096, TwoParts(), 128 * 8);
-  CHECK(fixture.Fetch(1, 0, 6) == 6);
+  Fixture fixture({.host_bytes = 128 * 8, .store = "dir:" + dir.path()});
+  CHECK(fixture.FetchAll(1, 0, 6).n_host_blocks() == 0);
   std::filesystem::remove_all(dir.path());
-  CHECK(fixture.Fetch(2, 0, 6) == 6);
+  const v1::KvFetched fetched = fixture.FetchAll(2, 0, 6);
+  CHECK(fetched.n_blocks() == 6);
+  CHECK(fetched.n_host_blocks() == 6);
   fixture.CheckFetched(2, 0, 6);
   CHECK(fixture.exchange->Stats().from_host_blocks() == 6);
 }
 
+TEST_CASE("KV exchange: host memory, disk and store complete one another") {
+  TempDir disk, store;
+  {
+    Fixture({.disk = disk.path() + ":1MiB"}).Save(2, 3);
+  }
+  {
+    Fixture({.store = "dir:" + store.path()}).Save(0, 8);
+  }
+  Fixture fixture({.disk = disk.path() + ":1MiB", .store = "dir:" + store.path()});
+  CHECK(fixture.Save(0, 2) == 2);
+  const v1::KvFetched fetched = fixture.FetchAll(1, 0, 9);
+  CHECK(fetched.n_blocks() == 8);
+  CHECK(fetched.n_host_blocks() == 2);
+  CHECK(fetched.n_disk_blocks() == 3);
+  fixture.CheckFetched(1, 0, 8);
+  CHECK(fixture.exchange->Stats().from_disk_blocks() == 3);
+}
+
+TEST_CASE("KV exchange: blocks are computed where that is known to be faster than reading them") {
+  TempDir dir;
+  {
+    Fixture({.store = "dir:" + dir.path()}).Save(0, 32);
+  }
+  Fixture fixture({.store = "dir:" + dir.path()});
+  fixture.exchange->Computed(1, 1e-9);     // a decode says nothing
+  CHECK(fixture.Fetch(1, 0, 16) == 16);    // nothing is known of either
+  fixture.exchange->Computed(2048, 1e-9);  // in no time
+  CHECK(fixture.Fetch(2, 16, 16) == 0);
+  CHECK(fixture.Fetch(3, 0, 20) == 16);    // host memory is as fast as ever
+}
+
 TEST_CASE("KV exchange: a malformed fetch is answered with nothing") {
   TempDir dir;
-  Fixture fixture("dir:" + dir.path());
+  Fixture fixture({.store = "dir:" + dir.path()});
   v1::KvFetch fetch;
   fetch.set_id(5);
   fetch.add_keys("short");
@@ -203,15 +239,12 @@ TEST_CASE("KV exchange: a malformed fetch is answered with nothing") {
 
 TEST_CASE("KV exchange: a bad URL, or memory for less than a block, is refused") {
   const auto ops = kernels::MakeReferenceOps();
-  CHECK(KvExchange::Start({.store = "ftp:x", .memory_bytes = 4096}, TwoParts(), ops.get())
-            .status()
-            .code() == absl::StatusCode::kInvalidArgument);
-  CHECK(KvExchange::Start({.memory_bytes = 4096, .host_bytes = 127}, TwoParts(), ops.get())
-            .status()
-            .code() == absl::StatusCode::kInvalidArgument);
-  CHECK(KvExchange::Start({.store = "dir:/tmp", .memory_bytes = 255}, TwoParts(), ops.get())
-            .status()
-            .code() == absl::StatusCode::kInvalidArgument);
+  const auto code = [&](const KvExchange::Config& config) {
+    return KvExchange::Start(config, TwoParts(), ops.get()).status().code();
+  };
+  CHECK(code({.host_bytes = 4096, .store = "ftp:x"}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.host_bytes = 4096, .disk = ":1GiB"}) == absl::StatusCode::kInvalidArgument);
+  CHECK(code({.host_bytes = 127}) == absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

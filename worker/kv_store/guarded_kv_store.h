@@ -33,7 +33,7 @@ struct KvStoreCounters {
 class GuardedKvStore final : public KvStore {
  public:
   // REQUIRES: neither is null.
-  GuardedKvStore(std::unique_ptr<KvStore> store, std::shared_ptr<KvStoreCounters> counters,
+  GuardedKvStore(std::shared_ptr<KvStore> store, std::shared_ptr<KvStoreCounters> counters,
                  const CircuitBreaker::Options& options = {})
       : store_(std::move(store)),
         counters_(std::move(counters)),
@@ -55,7 +55,7 @@ class GuardedKvStore final : public KvStore {
   absl::Status Ask(Side& side);
   void Tell(Side& side, const absl::Status& result);
 
-  const std::unique_ptr<KvStore> store_;
+  const std::shared_ptr<KvStore> store_;
   const std::shared_ptr<KvStoreCounters> counters_;
   Side reads_, writes_;
 };

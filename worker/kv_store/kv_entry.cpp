@@ -1,7 +1,8 @@
 #include "worker/kv_store/kv_entry.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
+#define XXH_INLINE_ALL  // nothing to link
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -35,10 +36,8 @@ static_assert(sizeof(KvEntryHeader) == kKvEntryHeaderBytes &&
               std::is_trivially_copyable_v<KvEntryHeader>);
 
 uint32_t Checksum(const KvEntryHeader& header, std::string_view payload) {
-  const uLong begun =
-      crc32_z(0, reinterpret_cast<const Bytef*>(&header), offsetof(KvEntryHeader, checksum));
-  return static_cast<uint32_t>(
-      crc32_z(begun, reinterpret_cast<const Bytef*>(payload.data()), payload.size()));
+  const XXH64_hash_t begun = XXH3_64bits(&header, offsetof(KvEntryHeader, checksum));
+  return static_cast<uint32_t>(XXH3_64bits_withSeed(payload.data(), payload.size(), begun));
 }
 
 // The header of a whole entry of this version.

@@ -14,7 +14,8 @@
 //       32  i32[16]  tokens         of the block
 //       96  u64      payload_bytes
 //      104  u32      layer          KvKey::layer
-//      108  u32      checksum       CRC-32 (zlib's) of the bytes before it and of the payload
+//      108  u32      checksum       low half of XXH3_64bits of the payload, seeded by that of
+//                                the bytes before this field
 //      112  u8[]     payload
 #pragma once
 

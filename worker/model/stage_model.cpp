@@ -76,11 +76,13 @@ class StageModelImpl final : public StageModel {
   uint64_t scratch_bytes() const override { return scratch_bytes_; }
   std::vector<uint64_t> kv_block_bytes() const override { return kv_.block_bytes(); }
   std::vector<KvPart> kv_parts() const override { return kv_.parts(); }
-  void ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) override {
-    ops_->ExportKv(KvCopy(part, blocks, host));
+  void ExportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                size_t place_bytes) override {
+    ops_->ExportKv(KvCopy(part, copies, host, place_bytes));
   }
-  void ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) override {
-    ops_->ImportKv(KvCopy(part, blocks, const_cast<void*>(host)));  // which only reads it
+  void ImportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                size_t place_bytes) override {
+    ops_->ImportKv(KvCopy(part, copies, host, place_bytes));
   }
   int32_t max_logit_rows() const override { return max_logit_rows_; }
   float* hidden_buffer() override { return hidden_.As<float>(); }
@@ -175,12 +177,14 @@ class StageModelImpl final : public StageModel {
   }
 
  private:
-  kernels::KvCopyArgs KvCopy(size_t part, std::span<const uint32_t> blocks, void* host) const {
+  kernels::KvCopyArgs KvCopy(size_t part, std::span<const kernels::KvBlockCopy> copies,
+                             void* host, size_t place_bytes) const {
     return {.kv = kv_.layer(static_cast<int32_t>(part)),
             .n_kv_heads = spec_.n_kv_heads,
             .head_dim = spec_.head_dim,
-            .blocks = blocks,
-            .host = host};
+            .copies = copies,
+            .host = host,
+            .place_bytes = place_bytes};
   }
   // Runs the layers of the step built last.
   void RunLayers(float* hidden) {

@@ -85,10 +85,12 @@ class StageModel {
 
   // The stage's part of a KV block, by layer.
   virtual std::vector<KvPart> kv_parts() const = 0;
-  // Copy kv_parts()[part] of these blocks, one after the other, to or from host memory: see
-  // Ops::ExportKv and Ops::ImportKv. REQUIRES: AllocateKv().
-  virtual void ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) = 0;
-  virtual void ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) = 0;
+  // Copy kv_parts()[part] of blocks to or from host memory: see KvCopyArgs, Ops::ExportKv and
+  // Ops::ImportKv. REQUIRES: AllocateKv().
+  virtual void ExportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                        size_t place_bytes) = 0;
+  virtual void ImportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                        size_t place_bytes) = 0;
 
   // Prepares work that the device can do in advance, such as capturing CUDA graphs. Call it after
   // AllocateKv. It reads and writes nothing in the cache, because captured work does not run.

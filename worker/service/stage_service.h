@@ -114,7 +114,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Runs the first steps of a model that is loaded.
   absl::StatusOr<v1::MemoryReport> FirstSteps(const v1::LoadRequest& request, int32_t n_links);
   absl::Status PrepareModel();
-  absl::Status StartExchange(const v1::LoadConfig& config);
+  absl::Status StartExchange(const v1::LoadConfig& config, uint32_t n_local);
   void SetExchange(std::shared_ptr<KvExchange> exchange);
   // Called after a failure.
   void CheckDevice();

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/config/kv_tiers.h"
 #include "common/kv_block.h"
 #include "common/laps.h"
 #include "common/mutex.h"
@@ -106,7 +107,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     grammars_ = std::move(grammars);
   }
   laps.End("vocabulary");
-  SC_RETURN_IF_ERROR(StartExchange(config));
+  SC_RETURN_IF_ERROR(StartExchange(config, request.n_local_workers()));
 
   const Clock::time_point profiling = Clock::now();
   beat.SetDoing("profiling the largest step");
@@ -170,13 +171,17 @@ void StageService::SetExchange(std::shared_ptr<KvExchange> exchange) {
   // The one before ends here, without the lock: it saves what is queued.
 }
 
-absl::Status StageService::StartExchange(const v1::LoadConfig& config) {
-  if (config.kv_store().empty() && config.host_kv_bytes() == 0) return absl::OkStatus();
-  SC_ASSIGN_OR_RETURN(std::shared_ptr<KvExchange> exchange,
-                      KvExchange::Start({.store = config.kv_store(),
-                                         .memory_bytes = config.kv_store_memory_bytes(),
-                                         .host_bytes = config.host_kv_bytes()},
-                                        model_->kv_parts(), ops_));
+absl::Status StageService::StartExchange(const v1::LoadConfig& config, uint32_t n_local) {
+  if (!HasKvTiers(config)) return absl::OkStatus();
+  constexpr uint64_t kDefaultHostBytes = uint64_t{1} << 30;
+  SC_ASSIGN_OR_RETURN(
+      std::shared_ptr<KvExchange> exchange,
+      KvExchange::Start(
+          {.host_bytes = config.host_kv_bytes() > 0 ? config.host_kv_bytes() : kDefaultHostBytes,
+           .disk = config.disk_kv(),
+           .n_local = std::max(1u, n_local),
+           .store = config.kv_store()},
+          model_->kv_parts(), ops_));
   SetExchange(std::move(exchange));
   return absl::OkStatus();
 }

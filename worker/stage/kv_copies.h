@@ -17,7 +17,7 @@ namespace stagecoach::worker {
 
 // What is to be done when the device has finished a step.
 struct KvAfterStep {
-  KvBlocks saved;
+  KvExchange::Places saved;
   std::vector<KvBlockName> names;
   std::vector<uint64_t> forgotten_fetches;  // the device may read their memory until then
 };
@@ -40,7 +40,7 @@ class KvCopies {
 
   StageModel* const model_;
   KvExchange* const exchange_;
-  std::vector<uint32_t> ids_;  // of one copy
+  std::vector<kernels::KvBlockCopy> copies_;  // of one part
 };
 
 }  // namespace stagecoach::worker

@@ -197,6 +197,8 @@ class StageExecutor {
   absl::Status AwaitSampledTokens(const StepMetaView& meta);
   absl::Status Finish(StartedStep step);
   absl::Status FinishSamples(const StartedStep& step);
+  // Tells the exchange how long the step's rows took.
+  void TellSpeed(const StartedStep& step, Time computed, const StepTimes* on_device);
   void Count(const StartedStep& step);
   void Deliver(v1::StepResult result);
   void Deliver(v1::KvFetched fetched);
@@ -217,6 +219,7 @@ class StageExecutor {
   std::unique_ptr<Sampler> sampler_;
   std::vector<ArrivedToken> taken_tokens_;
   Time began_, input_;                        // of the current step
+  Time computed_;                             // the last step; thread of Finish
   std::atomic<uint64_t> begun_{0}, done_{0};  // numbers of the last steps
   std::atomic<int> n_running_{0};             // number of running threads
   std::vector<StepEnd> ends_;

@@ -238,10 +238,10 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
 StageExecutor::StartedStep StageExecutor::NewStarted(const StepMetaView& meta) {
   StartedStep started{.step = meta.step, .n_rows = meta.n_rows};
   started.kv = std::exchange(kv_after_, {});
-  if (config_.observers.spans != nullptr && !meta.traces.empty()) {
+  started.began = began_;
+  started.input = input_;
+  if (config_.observers.spans != nullptr) {
     started.traces.assign(meta.traces.begin(), meta.traces.end());
-    started.began = began_;
-    started.input = input_;
   }
   return started;
 }
@@ -264,8 +264,9 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
 absl::Status StageExecutor::Finish(StartedStep step) {
   SC_RETURN_IF_ERROR(ops_->Wait(step.mark));
   const Time computed = Record(step.step, FlightTime::kComputed);
+  StepTimes times;
   if (device_ != nullptr) {
-    SC_ASSIGN_OR_RETURN(const StepTimes times, device_->Finish(step.step));
+    SC_ASSIGN_OR_RETURN(times, device_->Finish(step.step));
     MutexLock lock(mutex_);
     counted_.on_device.wait_input_ms += times.wait_input_ms;
     counted_.on_device.compute_ms += times.compute_ms;
@@ -274,6 +275,7 @@ absl::Status StageExecutor::Finish(StartedStep step) {
                          times.wait_input_ms + times.compute_ms + times.wait_send_ms);
     if (times.wait_input_ms > kBubbleMs) counted_.stats.set_bubbles(counted_.stats.bubbles() + 1);
   }
+  TellSpeed(step, computed, device_ != nullptr ? &times : nullptr);
   // Before the step goes on, so that its result means that the stages before have queued its saves.
   kv_copies_.Finish(std::move(step.kv));
   if (config_.is_last()) {
@@ -289,6 +291,15 @@ absl::Status StageExecutor::Finish(StartedStep step) {
   SC_RETURN_IF_ERROR(free_ends_.Push(step.end));
   Count(step);
   return absl::OkStatus();
+}
+
+void StageExecutor::TellSpeed(const StartedStep& step, Time computed, const StepTimes* on_device) {
+  // A step that is queued behind another one begins when that one ends.
+  const std::chrono::duration<double> took = computed - std::max(step.input, computed_);
+  computed_ = computed;
+  if (config_.exchange == nullptr) return;
+  config_.exchange->Computed(step.n_rows,
+                             on_device != nullptr ? on_device->compute_ms / 1e3 : took.count());
 }
 
 void StageExecutor::Count(const StartedStep& step) {

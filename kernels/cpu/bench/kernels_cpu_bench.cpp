@@ -207,9 +207,9 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
 // Copies of KV blocks between panels and host memory, relative to the bandwidth of reads.
 void BenchKvCopy(const Bench& bench, DType dtype) {
   constexpr int32_t kHeads = 8, kDim = 128;
-  std::vector<uint32_t> blocks(512);
-  std::iota(blocks.begin(), blocks.end(), 0u);
-  const size_t bytes = blocks.size() * KvBlockBytes(dtype, kHeads, kDim);
+  std::vector<KvBlockCopy> copies;
+  for (uint32_t i = 0; i < 512; ++i) copies.push_back({i, i});
+  const size_t block_bytes = KvBlockBytes(dtype, kHeads, kDim), bytes = copies.size() * block_bytes;
   const Buffer k = *bench.ops.AllocateKv(bytes / 2), v = *bench.ops.AllocateKv(bytes / 2);
   const Buffer host = *bench.ops.AllocateHost(bytes), back = *bench.ops.AllocateHost(bytes);
   for (size_t i = 0; i < bytes; ++i)
@@ -217,8 +217,9 @@ void BenchKvCopy(const Bench& bench, DType dtype) {
   KvCopyArgs args{.kv = {k.data.get(), v.data.get(), dtype},
                   .n_kv_heads = kHeads,
                   .head_dim = kDim,
-                  .blocks = blocks,
-                  .host = host.data.get()};
+                  .copies = copies,
+                  .host = host.data.get(),
+                  .place_bytes = block_bytes};
   const double bandwidth = ReadBandwidth(bench.pool);
   const auto line = [&](const char* what, double seconds) {
     const double rate = static_cast<double>(bytes) / seconds;

@@ -13,23 +13,25 @@ struct KvCopyParams {
   unsigned char *k, *v;  // the cache
   KvSides sides;
   unsigned char* host;
-  const uint32_t* blocks;
+  size_t place_bytes;
+  const KvBlockCopy* copies;
   int32_t n_kv_heads;
   int32_t row_bytes;  // of a cache row: one block's keys or values of one head
 };
 
-// Copies one cache row. blockIdx.x counts the blocks; blockIdx.y counts the heads of the keys and
+// Copies one cache row. blockIdx.x counts the copies; blockIdx.y counts the heads of the keys and
 // then those of the values, as in host memory. A cache row has the same bytes in both places,
 // because KvSides only moves whole rows.
 template <bool kExports>
 __device__ __forceinline__ void CopyRow(const KvCopyParams& p) {
   const auto head = static_cast<int32_t>(blockIdx.y);
   const bool is_v = head >= p.n_kv_heads;
-  const auto block = static_cast<int32_t>(p.blocks[blockIdx.x]);
+  const KvBlockCopy copy = p.copies[blockIdx.x];
   const int32_t row = CacheRowOf(p.sides, is_v ? p.sides.v : p.sides.k,
-                                 block * p.n_kv_heads + (is_v ? head - p.n_kv_heads : head));
+                                 static_cast<int32_t>(copy.block) * p.n_kv_heads + (is_v ? head - p.n_kv_heads : head));
   unsigned char* const cache = (is_v ? p.v : p.k) + int64_t{row} * p.row_bytes;
-  unsigned char* const host = p.host + (int64_t{blockIdx.x} * gridDim.y + blockIdx.y) * p.row_bytes;
+  unsigned char* const host =
+      p.host + copy.place * p.place_bytes + int64_t{blockIdx.y} * p.row_bytes;
   const auto* const from = reinterpret_cast<const uint4*>(kExports ? cache : host);
   auto* const to = reinterpret_cast<uint4*>(kExports ? host : cache);
   const int32_t n_pieces = p.row_bytes / kPieceBytes;
@@ -53,7 +55,8 @@ cudaError_t Copy(const Stream& stream, const KvCopyArgs& args, const KvSides& si
   const auto row_bytes = static_cast<int32_t>(KvBlockBytes(args.kv.dtype, 1, args.head_dim) / 2);
   SC_CHECK(row_bytes % kPieceBytes == 0);
   SC_CHECK(reinterpret_cast<uintptr_t>(args.host) % kPieceBytes == 0);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(args.blocks.size()),
+  SC_CHECK(args.place_bytes % kPieceBytes == 0);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(args.copies.size()),
                                        static_cast<unsigned>(2 * args.n_kv_heads)),
                           .block = kThreads};
   return Launch<kKernel>(stream, shape,
@@ -61,7 +64,8 @@ cudaError_t Copy(const Stream& stream, const KvCopyArgs& args, const KvSides& si
                                       .v = static_cast<unsigned char*>(args.kv.v),
                                       .sides = sides,
                                       .host = static_cast<unsigned char*>(args.host),
-                                      .blocks = args.blocks.data(),
+                                      .place_bytes = args.place_bytes,
+                                      .copies = args.copies.data(),
                                       .n_kv_heads = args.n_kv_heads,
                                       .row_bytes = row_bytes});
 }

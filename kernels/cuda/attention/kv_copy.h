@@ -5,7 +5,7 @@
 
 namespace stagecoach::kernels::cuda {
 
-// See Ops::ExportKv and Ops::ImportKv. args.blocks is in memory that the device reads, until the
+// See Ops::ExportKv and Ops::ImportKv. args.copies is in memory that the device reads, until the
 // kernel is done; so is args.host. `sides` is that of RopeAppend. Both functions are asynchronous
 // and return launch errors only.
 cudaError_t ExportKv(const Stream& stream, const KvCopyArgs& args, const KvSides& sides);

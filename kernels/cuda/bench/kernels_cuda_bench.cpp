@@ -348,15 +348,16 @@ void BenchKvCopies(Bench& bench) {
   const Buffer v = bench.RandomKv(kAll * block_bytes / 4, kType);
   Ops& ops = bench.ops();
   for (const uint32_t n : {1, 16, 256, 2048}) {
-    std::vector<uint32_t> blocks;
-    for (uint32_t i = 0; i < n; ++i) blocks.push_back(i * 7919 % kAll);
+    std::vector<KvBlockCopy> copies;
+    for (uint32_t i = 0; i < n; ++i) copies.push_back({i * 7919 % kAll, i});
     const size_t bytes = n * block_bytes;
     const Buffer host = *ops.AllocateHost(bytes), device = *ops.Allocate(bytes);
     const KvCopyArgs args{.kv = {k.data.get(), v.data.get(), kType},
                           .n_kv_heads = kHeads,
                           .head_dim = kDim,
-                          .blocks = blocks,
-                          .host = host.data.get()};
+                          .copies = copies,
+                          .host = host.data.get(),
+                          .place_bytes = block_bytes};
     const auto line = [&](const char* what, const std::function<void()>& call) {
       bench.Line(fmt::format("{} {} blocks", what, n), bench.SecondsInRow(call),
                  static_cast<double>(bytes), 0);

@@ -243,6 +243,10 @@ cudaError_t cudaFree(void* memory) {
   std::free(Base(memory));
   return cudaSuccess;
 }
+cudaError_t cudaHostRegister(void*, size_t, unsigned) { return cudaSuccess; }
+
+cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;

@@ -41,7 +41,7 @@ class CorePipeline {
     return fetches.size();
   }
   void Answer(const v1::KvFetch& fetch) {
-    core.Fetched(fetch.id(), stage_.Fetch(fetch).n_blocks());
+    core.Fetched(stage_.Fetch(fetch));
     core.state().CheckConsistency();
   }
   size_t n_held_fetches() const { return stage_.n_held(); }
@@ -97,9 +97,11 @@ class CorePipeline {
     core.state().CheckConsistency();
   }
   void RunToEnd() {
-    AnswerFetches();
-    Fill();
-    while (HasInFlight()) Turn(1);
+    do {
+      AnswerFetches();
+      Fill();
+      Turn(1);
+    } while (HasInFlight() || AnswerFetches() > 0);
     REQUIRE(core.empty());
     for (const auto& group : core.Snapshot().kv) REQUIRE(group.free_blocks == group.total_blocks);
   }

@@ -174,7 +174,7 @@ void FakeStageClient::Deliver() {
       const v1::KvFetched fetched = fetched_.front();
       fetched_.pop_front();
       lock.unlock();
-      events_.on_fetched(fetched.id(), fetched.n_blocks());
+      events_.on_fetched(fetched);
       lock.lock();
       continue;
     }

@@ -9,6 +9,7 @@
 
 #include "kernels/op_args.h"
 #include "worker/kv_exchange/kv_blocks.h"
+#include "worker/kv_exchange/kv_pool.h"
 
 namespace stagecoach::worker {
 
@@ -33,19 +34,17 @@ inline unsigned char BlockByte(int i, size_t part) {
   return static_cast<unsigned char>(7 * i + 3 * static_cast<int>(part));
 }
 
-// Number `i` at position `block`.
-inline void FillBlock(const KvBlocks& blocks, const std::vector<KvPart>& parts, uint32_t block,
-                      int i) {
-  for (size_t p = 0; p < parts.size(); ++p) {
-    const auto to = blocks.bytes(p, block);
+// Number `i`.
+inline void FillBlock(const KvPool& pool, const KvPool::Place& place, int i) {
+  for (size_t p = 0; p < pool.parts().size(); ++p) {
+    const auto to = pool.bytes(place, p);
     std::memset(to.data(), BlockByte(i, p), to.size());
   }
 }
 
-inline void CheckBlock(const KvBlocks& blocks, const std::vector<KvPart>& parts, uint32_t block,
-                       int i) {
-  for (size_t p = 0; p < parts.size(); ++p) {
-    for (const unsigned char byte : blocks.bytes(p, block)) REQUIRE(byte == BlockByte(i, p));
+inline void CheckBlock(const KvPool& pool, const KvPool::Place& place, int i) {
+  for (size_t p = 0; p < pool.parts().size(); ++p) {
+    for (const unsigned char byte : pool.bytes(place, p)) REQUIRE(byte == BlockByte(i, p));
   }
 }
 

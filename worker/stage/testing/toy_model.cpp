@@ -49,19 +49,20 @@ std::vector<KvPart> ToyModel::kv_parts() const {
   return parts;
 }
 
-void ToyModel::ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) {
-  auto* to = static_cast<float*>(host);
-  for (const uint32_t block : blocks) {
-    to = std::copy_n(&kv_.at(options_.first_layer + part).at(block * kBlockValues), kBlockValues,
-                     to);
+void ToyModel::ExportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                        size_t place_bytes) {
+  for (const auto& [block, place] : copies) {
+    std::memcpy(static_cast<char*>(host) + place * place_bytes,
+                &kv_.at(options_.first_layer + part).at(block * kBlockValues),
+                kBlockValues * sizeof(float));
   }
 }
 
-void ToyModel::ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) {
-  const auto* from = static_cast<const float*>(host);
-  for (const uint32_t block : blocks) {
-    std::copy_n(from, kBlockValues, &kv_.at(options_.first_layer + part).at(block * kBlockValues));
-    from += kBlockValues;
+void ToyModel::ImportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                        size_t place_bytes) {
+  for (const auto& [block, place] : copies) {
+    std::memcpy(&kv_.at(options_.first_layer + part).at(block * kBlockValues),
+                static_cast<const char*>(host) + place * place_bytes, kBlockValues * sizeof(float));
   }
 }
 

@@ -35,8 +35,10 @@ class ToyModel final : public StageModel {
   std::vector<uint64_t> kv_block_bytes() const override;
   absl::Status AllocateKv(std::span<const uint64_t> n_blocks, const LastingMemory&) override;
   std::vector<KvPart> kv_parts() const override;
-  void ExportKv(size_t part, std::span<const uint32_t> blocks, void* host) override;
-  void ImportKv(size_t part, std::span<const uint32_t> blocks, const void* host) override;
+  void ExportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                size_t place_bytes) override;
+  void ImportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                size_t place_bytes) override;
   absl::Status Prepare(const std::function<void(int32_t, int32_t)>&) override {
     return absl::OkStatus();
   }

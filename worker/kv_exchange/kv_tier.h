@@ -1,0 +1,88 @@
+// A tier below host memory: a disk of this machine (--disk-kv), or the store that servers share
+// (--kv-store). Saving happens on a thread of the tier, so one that hangs does not delay the other.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/closable_queue.h"
+#include "worker/kv_exchange/block_times.h"
+#include "worker/kv_exchange/kv_blocks.h"
+#include "worker/kv_exchange/kv_pool.h"
+#include "worker/kv_store/guarded_kv_store.h"
+
+namespace stagecoach::worker {
+
+// Blocks that are to be saved, held until all tiers have them. `n_held` counts them until then.
+struct KvSaveTask {
+  KvSaveTask(KvPool::Places places, std::vector<KvBlockName> names,
+             std::atomic<uint32_t>* n_held);
+  ~KvSaveTask() { *n_held_ -= static_cast<uint32_t>(places.size()); }
+  KvSaveTask(const KvSaveTask&) = delete;
+  KvSaveTask& operator=(const KvSaveTask&) = delete;
+
+  const KvPool::Places places;
+  const std::vector<KvBlockName> names;
+
+ private:
+  std::atomic<uint32_t>* const n_held_;
+};
+
+// Thread-safe.
+class KvTier {
+ public:
+  using Clock = KvStore::Clock;
+  static constexpr uint64_t kCallBytes = 16 << 20;  // of values in one call, if they are many
+  // A store for one thread; threads may share one that is thread-safe.
+  using Opener = std::function<absl::StatusOr<std::shared_ptr<KvStore>>()>;
+
+  // `pool` outlives the tier. Fetches come from `n_fetchers` threads.
+  static absl::StatusOr<std::unique_ptr<KvTier>> Open(KvPool* pool,
+                                                      std::shared_ptr<KvStoreCounters> counters,
+                                                      const Opener& open, size_t n_fetchers);
+  // Saves what is queued, for some seconds at the most.
+  ~KvTier();
+  KvTier(const KvTier&) = delete;
+  KvTier& operator=(const KvTier&) = delete;
+
+  std::string name() const { return save_store_->name(); }
+  void Save(std::shared_ptr<const KvSaveTask> task);
+  // Reads the blocks to new places, from the first on, and keeps and adds these. Stops at a block
+  // that the tier lacks, and when the pool has no place. The fetcher's thread calls this.
+  void Read(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline,
+            KvPool::Places& places);
+  // Whether reading so many blocks takes less time than computing them: by the calls so far, or
+  // because nothing is known, or not lately. recompute_s 0: unknown.
+  bool IsFaster(uint32_t n_blocks, double recompute_s);
+
+  uint64_t n_saved() const { return n_saved_; }
+  uint64_t n_dropped() const { return n_dropped_; }
+  uint64_t n_fetched() const { return n_fetched_; }
+
+ private:
+  KvTier(KvPool* pool, std::shared_ptr<KvStoreCounters> counters)
+      : pool_(*pool), counters_(std::move(counters)) {}
+  void SaveLoop();
+  void SaveBlocks(const KvSaveTask& task);
+  bool TakeEntries(std::span<const KvKey> keys, std::span<const std::optional<std::string>> entries,
+                   const KvBlockName& name, const KvPool::Place& place);
+
+  KvPool& pool_;
+  const std::shared_ptr<KvStoreCounters> counters_;
+  std::unique_ptr<KvStore> save_store_;                 // of the save thread
+  std::vector<std::unique_ptr<KvStore>> fetch_stores_;  // of one fetch thread each
+  BlockTimes read_times_;
+  std::atomic<Clock::time_point> tried_at_{Clock::time_point::min()};  // the last read
+  std::atomic<uint64_t> n_saved_{0}, n_dropped_{0}, n_fetched_{0};     // blocks
+  std::atomic<Clock::time_point> save_until_{Clock::time_point::max()};
+  ClosableQueue<std::shared_ptr<const KvSaveTask>> saves_;  // the exchange bounds it
+  std::thread saver_;
+};
+
+}  // namespace stagecoach::worker
