@@ -163,8 +163,11 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
   }
   if (executor == nullptr) return absl::OkStatus();
   // The executor's receivers may wait on the transport, and its sender for a neighbour.
-  transport_->Close(reason);
-  executor->Close(reason);
+  {
+    const std::jthread watch = LoseIfHeld("the links of the previous epoch do not close");
+    transport_->Close(reason);
+    executor->Close(reason);
+  }
   uint64_t work = *work_;
   Clock::time_point moved = Clock::now();
   while (!executor->has_ended()) {
@@ -185,6 +188,18 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
   }
   executor->Stop(reason);
   return absl::OkStatus();
+}
+
+absl::Status StageService::AwaitDevice() {
+  const std::jthread watch =
+      LoseIfHeld("the device does not finish the work of the previous epoch");
+  return ops_->Synchronize();
+}
+
+std::jthread StageService::LoseIfHeld(std::string why) {
+  return std::jthread([this, why = std::move(why)](const std::stop_token& returned) {
+    if (!WaitForStop(returned, kHeldLimit)) Lose(absl::UnavailableError(why));
+  });
 }
 
 std::optional<v1::StepProgress> StageService::Progress() const {

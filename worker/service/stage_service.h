@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/mutex.h"
@@ -122,6 +123,11 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Ends the epoch, if there is one, and waits for its threads while they make progress.
   // UNAVAILABLE if one is blocked; the process cannot be used any more.
   absl::Status StopExecutor(const absl::Status& reason);
+  // Waits until the device has done the work of the previous epoch. UNAVAILABLE: it does not end.
+  absl::Status AwaitDevice();
+  // The worker is lost with this reason, unless the result is destroyed soon: for calls of the
+  // driver and of NCCL, which wait for a kernel that never ends.
+  std::jthread LoseIfHeld(std::string why);
   void Lose(absl::Status status);  // the process cannot be used any more
   std::shared_ptr<text::GrammarCache> Grammars();
   std::shared_ptr<KvExchange> Exchange() const;

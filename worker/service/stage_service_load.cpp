@@ -241,6 +241,9 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
                     kMaxKvBlocks));
   }
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is joining a new pipeline")));
+  // A kernel that never ends would hold up the links, and the router would blame another stage.
+  // Copies of KV blocks may still be queued, too, and their host memory is free already.
+  SC_RETURN_IF_ERROR(AwaitDevice());
   Laps laps;
   const Clock::time_point preparing = Clock::now();
   // Another epoch of the same pipeline keeps the cache, and the steps that were recorded for it.
@@ -253,8 +256,6 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
     kv_blocks_ = kv_blocks;
   }
   SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
-  // Copies of the last epoch may still be queued, and its host memory is free already.
-  if (Exchange() != nullptr) SC_RETURN_IF_ERROR(ops_->Synchronize());
   const Clock::time_point connecting = Clock::now();
   SC_RETURN_IF_ERROR(JoinTransport(context, request.lease(),
                                    {.epoch = request.lease().epoch(),

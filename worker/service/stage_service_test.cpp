@@ -89,6 +89,23 @@ TEST_CASE("every stage reports its progress, with and without work") {
   }
 }
 
+TEST_CASE("a device that does not finish an epoch ends its worker, not the others") {
+  std::atomic<bool> held = false;
+  std::vector<std::unique_ptr<ToyWorker>> workers;
+  workers.push_back(std::make_unique<ToyWorker>(MakeLateOps(nullptr, &held)));
+  workers.push_back(std::make_unique<ToyWorker>());
+  for (uint32_t i = 0; i < 2; ++i) REQUIRE(Load(*workers[i], LoadRequestFor(i, 2)).status.ok());
+  JoinAll(workers, 1);
+  held = true;
+  auto joined = std::async(std::launch::async, [&] { return Join(workers, 0, 2); });
+  workers[0]->device_lost().WaitForNotification();
+  CHECK_FALSE(workers[1]->device_lost().HasBeenNotified());
+  held = false;
+  held.notify_all();
+  workers[0]->Die();
+  CHECK_FALSE(joined.get().ok());
+}
+
 TEST_CASE("a worker describes itself") {
   ToyWorker worker;
   grpc::ClientContext context;

@@ -11,7 +11,8 @@ using namespace kernels;
 
 class LateOps final : public Ops {
  public:
-  explicit LateOps(const std::atomic<bool>* lost) : lost_(lost) {}
+  LateOps(const std::atomic<bool>* lost, const std::atomic<bool>* held)
+      : lost_(lost), held_(held) {}
   absl::Status CheckDevice() const override {
     const bool is_lost = lost_ != nullptr && *lost_;
     return is_lost ? absl::InternalError("the device is lost") : absl::OkStatus();
@@ -56,7 +57,10 @@ class LateOps final : public Ops {
   void GatherRows(const GatherRowsArgs& args) override { ops_->GatherRows(args); }
   void SoftCap(float* x, int64_t n, float cap) override { ops_->SoftCap(x, n, cap); }
   void Sample(const SampleArgs& args) override { ops_->Sample(args); }
-  absl::Status Synchronize() override { return ops_->Synchronize(); }
+  absl::Status Synchronize() override {
+    if (held_ != nullptr) held_->wait(true);
+    return ops_->Synchronize();
+  }
 
   absl::Status Failure() const override { return CheckDevice(); }
   bool runs_ahead() const override { return true; }
@@ -69,14 +73,16 @@ class LateOps final : public Ops {
 
  private:
   const std::atomic<bool>* const lost_;
+  const std::atomic<bool>* const held_;
   const std::unique_ptr<Ops> ops_ = MakeReferenceOps();
   uint64_t n_marks_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost) {
-  return std::make_unique<LateOps>(lost);
+std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost,
+                                          const std::atomic<bool>* held) {
+  return std::make_unique<LateOps>(lost, held);
 }
 
 }  // namespace stagecoach::worker

@@ -10,7 +10,8 @@
 namespace stagecoach::worker {
 
 // lost: may be null, otherwise outlives the result. While it is true, CheckDevice reports a lost
-// device and calls fail.
-std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost = nullptr);
+// device and calls fail. held: likewise. While it is true, Synchronize does not return.
+std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost = nullptr,
+                                          const std::atomic<bool>* held = nullptr);
 
 }  // namespace stagecoach::worker
