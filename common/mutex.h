@@ -91,7 +91,9 @@ template <typename Rep, typename Period>
 bool WaitForStop(MutexLock& lock, const std::stop_token& stop,
                  const std::chrono::duration<Rep, Period>& time) {
   std::condition_variable_any stopped;  // std::condition_variable takes no stop token
-  return stopped.wait_for(lock.lock_, stop, time, [&stop] { return stop.stop_requested(); });
+  stopped.wait_for(lock.lock_, stop, time, [&stop] { return stop.stop_requested(); });
+  // wait_for of GCC 12 returns false if the stop comes right after its first look.
+  return stop.stop_requested();
 }
 
 // The same for a thread that holds no lock.
