@@ -26,7 +26,7 @@ class FetchAnswers {
   struct Fetch {
     std::vector<bool> has_answered;  // by stage
     size_t n_answers = 0;
-    v1::KvFetched fewest;            // of all that have answered
+    v1::KvFetched fewest;  // of all that have answered
   };
   const size_t n_stages_;
   absl::flat_hash_map<uint64_t, Fetch> fetches_;  // by id; with an answer outstanding

@@ -178,7 +178,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool trace_ended_ = false;
   bool times_known_ = false;
   double queue_ms_ = 0;
-  uint32_t n_cached_tokens_ = 0;  // prompt tokens from the prefix cache or a tier below
+  uint32_t n_cached_tokens_ = 0;    // prompt tokens from the prefix cache or a tier below
   v1::StoredTokens stored_tokens_;  // part of these
   double ttft_ms_ = 0;
 };

@@ -70,9 +70,7 @@ class SchedulerThread final : public Scheduler {
     events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
       Post(ResultMessage{std::move(result)});
     };
-    events.on_fetched = [this](const v1::KvFetched& fetched) {
-      Post(FetchedMessage{fetched});
-    };
+    events.on_fetched = [this](const v1::KvFetched& fetched) { Post(FetchedMessage{fetched}); };
     events.on_down = [this](absl::Status reason) { Post(DownMessage{std::move(reason)}); };
     events.on_interrupted = [this](absl::Status reason) {
       Post(InterruptedMessage{std::move(reason)});

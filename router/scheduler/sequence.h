@@ -61,8 +61,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   uint64_t fetch = 0;  // that brings it blocks from the KV store, before its admission; 0: none
   // It has lost blocks, or could not load before: it is to load when its turn comes.
   bool loads_in_turn = false;
-  bool has_reloaded = false;     // because blocks were lost while it waited
-  uint32_t n_available = 0;      // tokens that need not be computed, when it entered the queue
+  bool has_reloaded = false;  // because blocks were lost while it waited
+  uint32_t n_available = 0;   // tokens that need not be computed, when it entered the queue
 
   uint32_t n_in_flight = 0;  // rows of steps whose result has not come
   // Rows in flight that sample, so their tokens are unknown; at most 2.

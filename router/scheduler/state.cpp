@@ -55,7 +55,8 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
 void SchedulerState::Queue(Sequence* sequence, bool has_twin) {
   sequence->n_to_prefill = sequence->n_tokens();
   const bool counts = PrefillBudget::Counts(config_.n_microbatches, config_.plan_ahead);
-  if ((counts || loads_.is_on()) && MayAdopt(*sequence)) sequence->n_available = NAvailable(*sequence);
+  if ((counts || loads_.is_on()) && MayAdopt(*sequence))
+    sequence->n_available = NAvailable(*sequence);
   if (counts && MayAdopt(*sequence)) {
     const uint32_t of_twin = has_twin && config_.prefix_cache
                                  ? (sequence->n_tokens() - 1) / kBlockTokens * kBlockTokens

@@ -53,9 +53,7 @@ void SchedulerState::QueueLoaded(const std::vector<Sequence*>& loaded) {
   }
 }
 
-void SchedulerState::Fetched(const v1::KvFetched& fetched) {
-  QueueLoaded(loads_.Arrive(fetched));
-}
+void SchedulerState::Fetched(const v1::KvFetched& fetched) { QueueLoaded(loads_.Arrive(fetched)); }
 
 void SchedulerState::AbandonLoads() {
   for (const auto& loading : loads_.Close()) QueueLoaded(loading);

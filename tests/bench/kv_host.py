@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What host memory for KV blocks (--host-kv) gains when the device holds only some of the conversations that are going on.
 
-usage: kv_host.py [--like DIR] [--shape opt-125m] [--conversations 12] [--together] [--held 3] [--history 1200] [--turns 4] [--input 60] [--output 16]
-                  [--stages N] [--rounds N] [--device cpu|cuda] [--out FILE.jsonl]
+usage: kv_host.py [--like DIR] [--shape opt-125m] [--conversations 12] [--together] [--held 3] [--history 1200]
+                  [--turns 4] [--input 60] [--output 16] [--stages N] [--rounds N] [--device cpu|cuda] [--host-kv 2GiB]
+                  [--server-flags "FLAGS"] [--out FILE.jsonl]
 Each conversation begins with a history, and each of its turns adds --input tokens and gets --output tokens. The KV cache has
 room for --held conversations. They take turns, or all go on at once (--together). So the cache has lost a conversation when
 its next turn comes.

@@ -25,12 +25,12 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
 from gpus import all_gpus  # noqa: E402
 from harness import Cluster, wait_until  # noqa: E402
+from kv_metrics import kv_blocks  # noqa: E402
 from machine import commit_of, default_bin, machine_of  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 from results import emit  # noqa: E402
 from servers import library_path  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
-from kv_metrics import kv_blocks  # noqa: E402
 
 BLOCK = 16
 NEW_TOKENS = 8

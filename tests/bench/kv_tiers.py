@@ -5,8 +5,8 @@ usage: kv_tiers.py [--tiers host disk redis] [--like DIR --shape NAME] [--tokens
                    [--stages N] [--devices N,N...] [--folder DIR] [--server-flags "FLAGS"] [--out FILE.jsonl]
 A server computes prompts of each length (cold). Host memory: other prompts take their place on the device, then they come
 again. Disk and Redis: the server ends, and another process gets the same prompts. Weights are random (only the shape
-matters). The tokens of both answers are compared, and must be the same on CPUs and with --batch-invariant. Each line tells which share of the tokens came from the tier: the rest was
-computed, because the server knows the tier to be slower.
+matters). The tokens of both answers are compared, and must be the same on CPUs and with --batch-invariant. Each line tells
+which share of the tokens came from the tier: the rest was computed, because the server knows the tier to be slower.
 """
 import argparse
 import contextlib
@@ -103,11 +103,13 @@ class Bench:
             n_identical = sum(found == expected for (_, expected, _), (_, found, _) in zip(cold[n], warm[n], strict=True))
             assert n_identical == self.args.rounds or not self.exact, f"{tier}: another answer to a prompt of {n} tokens"
             before, after = ([seconds for seconds, _, _ in answers[n]] for answers in (cold, warm))
-            share = statistics.median(getattr(usage.stored_tokens, "store" if tier == "redis" else tier) for _, _, usage in warm[n]) / n
+            where = "store" if tier == "redis" else tier
+            share = statistics.median(getattr(usage.stored_tokens, where) for _, _, usage in warm[n]) / n
             yield {"name": f"kv_tiers/{self.args.device}/{self.args.stages}_stages/{tier}/{n}_tokens",
                    "value": round(statistics.median(after), 4), "unit": "s to the first token", "reference": "computed",
                    "reference_value": round(statistics.median(before), 4),
-                   "ratio": round(statistics.median(after) / statistics.median(before), 4), "share_from_tier": round(share, 3), "identical": n_identical,
+                   "ratio": round(statistics.median(after) / statistics.median(before), 4), "share_from_tier": round(share, 3),
+                   "identical": n_identical,
                    "rounds": self.args.rounds}
 
 

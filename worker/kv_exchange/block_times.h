@@ -21,8 +21,8 @@ class BlockTimes {
   mutable Mutex mutex_;
   // Weighted sums over calls: of 1, n, n^2, t and n * t.
   double w_ ABSL_GUARDED_BY(mutex_) = 0, n_ ABSL_GUARDED_BY(mutex_) = 0,
-      nn_ ABSL_GUARDED_BY(mutex_) = 0, t_ ABSL_GUARDED_BY(mutex_) = 0,
-      nt_ ABSL_GUARDED_BY(mutex_) = 0;
+            nn_ ABSL_GUARDED_BY(mutex_) = 0, t_ ABSL_GUARDED_BY(mutex_) = 0,
+            nt_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stagecoach::worker

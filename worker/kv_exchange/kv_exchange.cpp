@@ -92,8 +92,7 @@ absl::Status KvExchange::OpenTiers(const Config& config) {
                                       .last = static_cast<uint32_t>(pool_.parts().back().layer)},
                            .max_bytes = std::max<uint64_t>(1, disk.bytes / config.n_local),
                            .max_value_bytes = max_value_bytes}));
-    SC_ASSIGN_OR_RETURN(disk_, KvTier::Open(
-                                   &pool_, counters_, [&] { return store; }, kFetchers));
+    SC_ASSIGN_OR_RETURN(disk_, KvTier::Open(&pool_, counters_, [&] { return store; }, kFetchers));
   }
   if (!config.store.empty()) {
     SC_ASSIGN_OR_RETURN(store_, KvTier::Open(
@@ -182,8 +181,8 @@ void KvExchange::FetchLoop(size_t fetcher) {
 KvExchange::Places KvExchange::Collect(size_t fetcher, std::span<const KvBlockName> names,
                                        v1::KvFetched& fetched) {
   const Clock::time_point deadline = Clock::now() + kFetchTime;
-  const auto most =
-      static_cast<uint32_t>(std::max<uint64_t>(kFirstBlocks, KvTier::kCallBytes / pool_.place_bytes()));
+  const auto most = static_cast<uint32_t>(
+      std::max<uint64_t>(kFirstBlocks, KvTier::kCallBytes / pool_.place_bytes()));
   // A tier that lacks a block is asked no more: it has hardly any of the later ones.
   std::vector<Reading> readings;
   for (KvTier* const tier : {disk_.get(), store_.get()}) {
@@ -201,8 +200,8 @@ KvExchange::Places KvExchange::Collect(size_t fetcher, std::span<const KvBlockNa
     Reading& reading = readings.front();
     const std::span<const KvBlockName> rest = names.subspan(places.size());
     const auto is_here = [this](const KvBlockName& name) { return pool_.Has(name); };
-    const auto n_wanted = static_cast<uint32_t>(std::find_if(rest.begin(), rest.end(), is_here) -
-                                                rest.begin());
+    const auto n_wanted =
+        static_cast<uint32_t>(std::find_if(rest.begin(), rest.end(), is_here) - rest.begin());
     const uint32_t n_now = std::clamp(n_wanted, 1u, reading.n_next);
     const size_t n_before = places.size();
     const uint32_t n_to_read = std::max(1u, n_wanted);

@@ -94,7 +94,7 @@ class KvExchange {
 
   KvPool pool_;
   const std::shared_ptr<KvStoreCounters> counters_ = std::make_shared<KvStoreCounters>();
-  std::atomic<uint32_t> n_saving_{0};                                     // places
+  std::atomic<uint32_t> n_saving_{0};                                                 // places
   std::atomic<uint64_t> n_dropped_{0}, n_fetched_{0}, n_missed_{0}, n_from_host_{0};  // blocks
   BlockTimes compute_times_;
 

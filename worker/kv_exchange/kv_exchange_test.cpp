@@ -224,7 +224,7 @@ TEST_CASE("KV exchange: blocks are computed where that is known to be faster tha
   CHECK(fixture.Fetch(1, 0, 16) == 16);    // nothing is known of either
   fixture.exchange->Computed(2048, 1e-9);  // in no time
   CHECK(fixture.Fetch(2, 16, 16) == 0);
-  CHECK(fixture.Fetch(3, 0, 20) == 16);    // host memory is as fast as ever
+  CHECK(fixture.Fetch(3, 0, 20) == 16);  // host memory is as fast as ever
 }
 
 TEST_CASE("KV exchange: a malformed fetch is answered with nothing") {

@@ -104,7 +104,8 @@ class KvPool {
   mutable Mutex mutex_;
   std::vector<Entry> entries_;  // by place; guarded by mutex_, but for its size
   std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);
-  std::list<uint32_t> idle_ ABSL_GUARDED_BY(mutex_);  // kept places without holders, used last first
+  std::list<uint32_t> idle_
+      ABSL_GUARDED_BY(mutex_);  // kept places without holders, used last first
   absl::flat_hash_map<Key, uint32_t> by_key_ ABSL_GUARDED_BY(mutex_);  // kept places
 };
 

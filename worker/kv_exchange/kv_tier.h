@@ -21,8 +21,7 @@ namespace stagecoach::worker {
 
 // Blocks that are to be saved, held until all tiers have them. `n_held` counts them until then.
 struct KvSaveTask {
-  KvSaveTask(KvPool::Places places, std::vector<KvBlockName> names,
-             std::atomic<uint32_t>* n_held);
+  KvSaveTask(KvPool::Places places, std::vector<KvBlockName> names, std::atomic<uint32_t>* n_held);
   ~KvSaveTask() { *n_held_ -= static_cast<uint32_t>(places.size()); }
   KvSaveTask(const KvSaveTask&) = delete;
   KvSaveTask& operator=(const KvSaveTask&) = delete;

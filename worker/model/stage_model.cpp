@@ -177,8 +177,8 @@ class StageModelImpl final : public StageModel {
   }
 
  private:
-  kernels::KvCopyArgs KvCopy(size_t part, std::span<const kernels::KvBlockCopy> copies,
-                             void* host, size_t place_bytes) const {
+  kernels::KvCopyArgs KvCopy(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
+                             size_t place_bytes) const {
     return {.kv = kv_.layer(static_cast<int32_t>(part)),
             .n_kv_heads = spec_.n_kv_heads,
             .head_dim = spec_.head_dim,

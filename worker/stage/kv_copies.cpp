@@ -36,8 +36,8 @@ void KvCopies::Save(const StepMetaView& meta, KvAfterStep* after) {
     const auto group = static_cast<size_t>(pool.parts()[part].kv_group);
     copies_.clear();
     for (size_t i = 0; i < n; ++i) {
-      copies_.push_back({.block = meta.save_blocks[i * meta.n_groups + group],
-                         .place = after->saved[i].index()});
+      copies_.push_back(
+          {.block = meta.save_blocks[i * meta.n_groups + group], .place = after->saved[i].index()});
     }
     model_->ExportKv(part, copies_, pool.at(part), pool.place_bytes());
   }
@@ -52,9 +52,9 @@ absl::Status KvCopies::Restore(const StepMetaView& meta) {
     const uint32_t index = meta.restores[i].index;
     if (i == 0 || fetch != meta.restores[i - 1].fetch) fetched = exchange_->Fetched(fetch);
     if (fetched == nullptr || index >= fetched->size()) {
-      return absl::FailedPreconditionError(absl::StrCat("step ", meta.step,
-                                                        " restores block ", index, " of fetch ",
-                                                        fetch, ", which this stage does not hold"));
+      return absl::FailedPreconditionError(absl::StrCat("step ", meta.step, " restores block ",
+                                                        index, " of fetch ", fetch,
+                                                        ", which this stage does not hold"));
     }
     places.push_back((*fetched)[index].index());
   }

@@ -27,8 +27,9 @@ __device__ __forceinline__ void CopyRow(const KvCopyParams& p) {
   const auto head = static_cast<int32_t>(blockIdx.y);
   const bool is_v = head >= p.n_kv_heads;
   const KvBlockCopy copy = p.copies[blockIdx.x];
-  const int32_t row = CacheRowOf(p.sides, is_v ? p.sides.v : p.sides.k,
-                                 static_cast<int32_t>(copy.block) * p.n_kv_heads + (is_v ? head - p.n_kv_heads : head));
+  const int32_t row = CacheRowOf(
+      p.sides, is_v ? p.sides.v : p.sides.k,
+      static_cast<int32_t>(copy.block) * p.n_kv_heads + (is_v ? head - p.n_kv_heads : head));
   unsigned char* const cache = (is_v ? p.v : p.k) + int64_t{row} * p.row_bytes;
   unsigned char* const host =
       p.host + copy.place * p.place_bytes + int64_t{blockIdx.y} * p.row_bytes;

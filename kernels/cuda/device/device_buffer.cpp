@@ -1,7 +1,6 @@
 #include "kernels/cuda/device/device_buffer.h"
 
 #include <fmt/format.h>
-
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -62,9 +61,9 @@ Buffer AllocateLargePinned(size_t bytes) {
     return {};
   }
   // The deleter holds the pages until they are registered no more.
-  return {.data = std::shared_ptr<void>(pages.get(),
-                                        [pages](void* data) { cudaHostUnregister(data); }),
-          .bytes = bytes};
+  return {
+      .data = std::shared_ptr<void>(pages.get(), [pages](void* data) { cudaHostUnregister(data); }),
+      .bytes = bytes};
 }
 
 }  // namespace
@@ -73,7 +72,8 @@ absl::StatusOr<Buffer> AllocatePinned(size_t bytes) {
   void* data = nullptr;
   if (bytes >= kLarge) {
     if (Buffer buffer = AllocateLargePinned(bytes); buffer.data != nullptr) return buffer;
-  } else if (cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocDefault) == cudaSuccess) {
+  } else if (cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocDefault) ==
+             cudaSuccess) {
     return Buffer{std::shared_ptr<void>(data, [](void* memory) { cudaFreeHost(memory); }), bytes};
   }
   cudaGetLastError();
