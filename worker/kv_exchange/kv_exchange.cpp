@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -37,8 +38,8 @@ std::optional<std::vector<KvBlockName>> NamesOf(const v1::KvFetch& fetch) {
     const std::string& key = fetch.keys(static_cast<int>(i));
     if (key.size() != names[i].key.size()) return std::nullopt;
     std::memcpy(names[i].key.data(), key.data(), key.size());
-    std::copy_n(fetch.tokens().begin() + static_cast<int>(i) * kKvBlockTokens, kKvBlockTokens,
-                names[i].tokens.begin());
+    std::copy_n(fetch.tokens().begin() + static_cast<std::ptrdiff_t>(i) * kKvBlockTokens,
+                kKvBlockTokens, names[i].tokens.begin());
   }
   return names;
 }
@@ -55,6 +56,7 @@ absl::StatusOr<std::unique_ptr<KvExchange>> KvExchange::Start(const Config& conf
                                                               std::vector<KvPart> parts,
                                                               kernels::Ops* ops) {
   const uint64_t place_bytes = KvBlockBytes(parts);
+  SC_CHECK(place_bytes > 0);
   if (config.host_bytes < place_bytes) {
     return absl::InvalidArgumentError(
         fmt::format("--host-kv of {} is less than a KV block of this stage, {}",

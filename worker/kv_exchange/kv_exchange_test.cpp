@@ -14,10 +14,11 @@
 namespace stagecoach::worker {
 namespace {
 
-// A block has 128 bytes.
+constexpr uint64_t kBlockBytes = 128;
+
 struct Fixture {
   explicit Fixture(KvExchange::Config config, std::vector<KvPart> parts = TwoParts()) {
-    if (config.host_bytes == 0) config.host_bytes = 128 * 64;
+    if (config.host_bytes == 0) config.host_bytes = kBlockBytes * 64;
     auto started = KvExchange::Start(config, std::move(parts), ops.get());
     INFO(started.status());
     REQUIRE(started.ok());
@@ -111,7 +112,7 @@ TEST_CASE("KV exchange: memory is bounded; what does not fit is dropped, or not 
   {
     Fixture({.store = "dir:" + dir.path()}).Save(0, 12);
   }
-  Fixture fixture({.host_bytes = 128 * 8, .store = "dir:" + dir.path()});
+  Fixture fixture({.host_bytes = kBlockBytes * 8, .store = "dir:" + dir.path()});
   CHECK(fixture.Fetch(1, 0, 12) == 8);
   CHECK(fixture.Fetch(2, 8, 4) == 0);  // the first one holds all memory
   CHECK(fixture.Save(20, 5) == 0);
@@ -123,7 +124,7 @@ TEST_CASE("KV exchange: memory is bounded; what does not fit is dropped, or not 
 
 TEST_CASE("KV exchange: what is being saved holds half of the memory at most") {
   TempDir dir;
-  Fixture fixture({.host_bytes = 128 * 8, .store = "dir:" + dir.path()});
+  Fixture fixture({.host_bytes = kBlockBytes * 8, .store = "dir:" + dir.path()});
   const KvExchange::Places places = fixture.exchange->TakeForSave(6);
   CHECK(places.size() == 4);
   CHECK(fixture.exchange->TakeForSave(1).empty());
@@ -155,7 +156,7 @@ TEST_CASE("KV exchange: the end of an epoch forgets its fetches, and their answe
   {
     Fixture({.store = "dir:" + dir.path()}).Save(0, 6);
   }
-  Fixture fixture({.host_bytes = 128 * 6, .store = "dir:" + dir.path()});
+  Fixture fixture({.host_bytes = kBlockBytes * 6, .store = "dir:" + dir.path()});
   CHECK(fixture.Fetch(1, 0, 6) == 6);
   fixture.exchange->EndEpoch();
   CHECK(fixture.exchange->Fetched(1) == nullptr);
@@ -168,7 +169,7 @@ TEST_CASE("KV exchange: the end of an epoch forgets its fetches, and their answe
 }
 
 TEST_CASE("KV exchange: host memory serves alone, for as many blocks as it holds") {
-  Fixture fixture({.host_bytes = 128 * 8});
+  Fixture fixture({.host_bytes = kBlockBytes * 8});
   CHECK(fixture.Save(0, 8) == 8);
   CHECK(fixture.Fetch(1, 0, 8) == 8);
   fixture.CheckFetched(1, 0, 8);
@@ -186,7 +187,7 @@ TEST_CASE("KV exchange: what comes from the store stays in host memory") {
   {
     Fixture({.store = "dir:" + dir.path()}).Save(0, 6);
   }
-  Fixture fixture({.host_bytes = 128 * 8, .store = "dir:" + dir.path()});
+  Fixture fixture({.host_bytes = kBlockBytes * 8, .store = "dir:" + dir.path()});
   CHECK(fixture.FetchAll(1, 0, 6).n_host_blocks() == 0);
   std::filesystem::remove_all(dir.path());
   const v1::KvFetched fetched = fixture.FetchAll(2, 0, 6);

@@ -129,9 +129,9 @@ bool KvTier::TakeEntries(std::span<const KvKey> keys,
                          std::span<const std::optional<std::string>> entries,
                          const KvBlockName& name, const KvPool::Place& place) {
   for (size_t p = 0; p < keys.size(); ++p) {
-    if (!entries[p]) return false;
-    const absl::StatusOr<std::string_view> payload =
-        DecodeKvEntry(*entries[p], keys[p], name.tokens);
+    const std::optional<std::string>& entry = entries[p];
+    if (!entry) return false;
+    const absl::StatusOr<std::string_view> payload = DecodeKvEntry(*entry, keys[p], name.tokens);
     const std::span<unsigned char> to = pool_.bytes(place, p);
     if (!payload.ok() || payload->size() != to.size()) {
       ++counters_->n_corrupt;
