@@ -112,8 +112,8 @@ TEST_CASE("KV events: a hash is the end of a block's key, with the highest bit s
 TEST_CASE("KV events: blocks that follow one another are one event, with their parent and tokens") {
   Told told({{.window = 0, .n_blocks = 20}});
   Holding one(told.kv);
-  const auto tokens = TokenRange(3 * kBlock + 5);
-  one.Compute(std::span(tokens).first(2 * kBlock));
+  const auto tokens = TokenRange(size_t{3} * kBlock + 5);
+  one.Compute(std::span(tokens).first(size_t{2} * kBlock));
   told.kv.PublishEvents();
   one.Compute(tokens);
   told.kv.PublishEvents();
@@ -125,7 +125,7 @@ TEST_CASE("KV events: blocks that follow one another are one event, with their p
   CHECK(told.listener.batches[0] ==
         KvEvents{KvBlocksStored{.hashes = {EventHash(first), EventHash(second)},
                                 .parent = std::nullopt,
-                                .tokens = TokenRange(2 * kBlock)}});
+                                .tokens = TokenRange(size_t{2} * kBlock)}});
   CHECK(told.listener.batches[1] ==
         KvEvents{KvBlocksStored{.hashes = {EventHash(third)},
                                 .parent = EventHash(second),
@@ -134,7 +134,7 @@ TEST_CASE("KV events: blocks that follow one another are one event, with their p
 
 TEST_CASE("KV events: what is shared is told once, and what is overwritten is removed") {
   Told told({{.window = 0, .n_blocks = 6}});
-  const auto tokens = TokenRange(4 * kBlock);
+  const auto tokens = TokenRange(size_t{4} * kBlock);
   Holding one(told.kv), two(told.kv);
   one.Compute(tokens);
   told.Publish();
@@ -147,11 +147,12 @@ TEST_CASE("KV events: what is shared is told once, and what is overwritten is re
   CHECK(told.index.NFound(tokens) == 4);
 
   Holding other(told.kv);
-  const auto others = TokenRange(4 * kBlock, 1000);
+  const auto others = TokenRange(size_t{4} * kBlock, 1000);
   other.Compute(others);  // takes the free blocks, and the end of the first sequence
   told.Publish();
   CHECK(told.index.NFound(others) == 4);
-  CHECK(told.index.NFound(tokens) == told.kv.NAdoptable("", TokenRange(4 * kBlock + 1)) / kBlock);
+  CHECK(told.index.NFound(tokens) ==
+        told.kv.NAdoptable("", TokenRange(size_t{4} * kBlock + 1)) / kBlock);
   CHECK(told.index.NFound(tokens) < 4);
   CHECK(told.index.blocks.size() == 4 + told.index.NFound(tokens));
 }
@@ -159,14 +160,14 @@ TEST_CASE("KV events: what is shared is told once, and what is overwritten is re
 TEST_CASE("KV events: nothing is told of blocks under a salt") {
   Told told({{.window = 0, .n_blocks = 4}});
   Holding salted(told.kv);
-  salted.Compute(TokenRange(4 * kBlock), 1, "salt");
+  salted.Compute(TokenRange(size_t{4} * kBlock), 1, "salt");
   told.kv.PublishEvents();
   salted.Return();
   Holding other(told.kv);
-  other.Compute(TokenRange(4 * kBlock));
+  other.Compute(TokenRange(size_t{4} * kBlock));
   told.Publish();
   CHECK(told.index.blocks.size() == 4);
-  CHECK(told.index.NFound(TokenRange(4 * kBlock)) == 4);
+  CHECK(told.index.NFound(TokenRange(size_t{4} * kBlock)) == 4);
 }
 
 TEST_CASE("KV events: with windows, they tell of the group with full attention") {
@@ -182,8 +183,8 @@ TEST_CASE("KV events: with windows, they tell of the group with full attention")
 TEST_CASE("KV events: blocks of steps that never happened are removed") {
   Told told({{.window = 0, .n_blocks = 10}});
   Holding one(told.kv);
-  const auto tokens = TokenRange(4 * kBlock);
-  one.Compute(std::span(tokens).first(2 * kBlock), 1);
+  const auto tokens = TokenRange(size_t{4} * kBlock);
+  one.Compute(std::span(tokens).first(size_t{2} * kBlock), 1);
   one.Compute(tokens, 2);
   told.Publish();
   told.kv.ForgetAfter(1);
@@ -194,7 +195,7 @@ TEST_CASE("KV events: blocks of steps that never happened are removed") {
 
 TEST_CASE("KV events: a lost cache is one event, and what follows is told anew") {
   Told told({{.window = 0, .n_blocks = 10}});
-  const auto tokens = TokenRange(4 * kBlock);
+  const auto tokens = TokenRange(size_t{4} * kBlock);
   Holding one(told.kv);
   one.Compute(tokens);
   told.Publish();
@@ -210,7 +211,7 @@ TEST_CASE("KV events: a lost cache is one event, and what follows is told anew")
 
 TEST_CASE("KV events: after a loss of events, the whole cache is told anew") {
   Told told({{.window = 0, .n_blocks = 10}});
-  const auto tokens = TokenRange(4 * kBlock);
+  const auto tokens = TokenRange(size_t{4} * kBlock);
   auto others = tokens;
   others[2 * kBlock] = -1;
   Holding one(told.kv), other(told.kv), salted(told.kv);
