@@ -173,8 +173,8 @@ TEST_CASE("KV events: nothing is told of blocks under a salt") {
 TEST_CASE("KV events: with windows, they tell of the group with full attention") {
   Told told({{.window = 20, .n_blocks = 40}, {.window = 0, .n_blocks = 40}});
   Holding one(told.kv);
-  const auto tokens = TokenRange(10 * kBlock);
-  for (uint32_t n = 1; n <= 10; ++n) one.Compute(std::span(tokens).first(n * kBlock));
+  const auto tokens = TokenRange(size_t{10} * kBlock);
+  for (size_t n = 1; n <= 10; ++n) one.Compute(std::span(tokens).first(n * kBlock));
   told.Publish();
   CHECK(told.index.NFound(tokens) == 10);
   CHECK(told.index.blocks.size() == 10);
@@ -213,7 +213,7 @@ TEST_CASE("KV events: after a loss of events, the whole cache is told anew") {
   Told told({{.window = 0, .n_blocks = 10}});
   const auto tokens = TokenRange(size_t{4} * kBlock);
   auto others = tokens;
-  others[2 * kBlock] = -1;
+  others[size_t{2} * kBlock] = -1;
   Holding one(told.kv), other(told.kv), salted(told.kv);
   one.Compute(tokens);
   told.Publish();
