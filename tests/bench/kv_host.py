@@ -13,23 +13,20 @@ conversations. The tokens of both are compared, if batches do not change them.
 import argparse
 import concurrent.futures
 import datetime
-import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
+from dummy_shape import LIKE, model_of_shape, programs  # noqa: E402
 from gpus import all_gpus  # noqa: E402
 from harness import Cluster  # noqa: E402
-from machine import commit_of, default_bin, machine_of  # noqa: E402
+from machine import commit_of, machine_of  # noqa: E402
 from results import emit  # noqa: E402
-from servers import library_path  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 
 BLOCK = 16
@@ -82,7 +79,7 @@ def talk(server, args, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--like", type=pathlib.Path, default=ROOT / "tests" / "golden" / "data" / "opt",
+    parser.add_argument("--like", type=pathlib.Path, default=LIKE,
                         help="small model whose architecture it is")
     parser.add_argument("--shape", default="opt-125m", help="see random_checkpoint.py")
     parser.add_argument("--conversations", type=int, default=12)
@@ -99,14 +96,10 @@ def main():
     parser.add_argument("--server-flags", default="")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
-    bin_dir = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR") or default_bin(args.device))
-    os.environ["LD_LIBRARY_PATH"] = library_path(bin_dir, args.device == "cuda")
+    bin_dir = programs(args.device)
     exact = args.device == "cpu" or "--batch-invariant" in args.server_flags
     longest = args.history + (args.turns + 1) * (args.input + args.output)
-    with tempfile.TemporaryDirectory() as folder:
-        model = pathlib.Path(folder) / args.shape
-        subprocess.run([sys.executable, ROOT / "tests" / "bench" / "random_checkpoint.py", args.like, model, "--shape", args.shape,
-                        "--config-only"], check=True)
+    with model_of_shape(args.like, args.shape) as model:
 
         def start(*flags):
             return Cluster(model, args.stages, ["--device", args.device, "--load-format", "dummy", "--max-sequences", max(4, args.held),

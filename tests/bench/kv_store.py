@@ -11,11 +11,9 @@ timed. Redis is a redis-server of this machine.
 import argparse
 import contextlib
 import datetime
-import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,13 +21,13 @@ import time
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
+from dummy_shape import LIKE, model_of_shape, programs  # noqa: E402
 from gpus import all_gpus  # noqa: E402
 from harness import Cluster, wait_until  # noqa: E402
 from kv_metrics import kv_blocks  # noqa: E402
-from machine import commit_of, default_bin, machine_of  # noqa: E402
+from machine import commit_of, machine_of  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 from results import emit  # noqa: E402
-from servers import library_path  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 
 BLOCK = 16
@@ -90,7 +88,7 @@ def measure(args, start, new_store):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", choices=("redis", "dir"), default="redis")
-    parser.add_argument("--like", type=pathlib.Path, default=ROOT / "tests" / "golden" / "data" / "opt",
+    parser.add_argument("--like", type=pathlib.Path, default=LIKE,
                         help="small model whose architecture it is")
     parser.add_argument("--shape", default="opt-125m", help="see random_checkpoint.py")
     parser.add_argument("--tokens", type=int, default=2000, help="of a context")
@@ -99,12 +97,8 @@ def main():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
-    bin_dir = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR") or default_bin(args.device))
-    os.environ["LD_LIBRARY_PATH"] = library_path(bin_dir, args.device == "cuda")
-    with tempfile.TemporaryDirectory() as folder:
-        model = pathlib.Path(folder) / args.shape
-        subprocess.run([sys.executable, ROOT / "tests" / "bench" / "random_checkpoint.py", args.like, model, "--shape", args.shape,
-                        "--config-only"], check=True)
+    bin_dir = programs(args.device)
+    with model_of_shape(args.like, args.shape) as model:
 
         def start(stages, store):
             flags = ["--device", args.device, "--load-format", "dummy", "--max-sequences", 4, "--kv-memory", "1GiB"]
@@ -116,7 +110,7 @@ def main():
                 with RedisServer() as redis:
                     yield redis.url
             else:
-                with tempfile.TemporaryDirectory(dir=folder) as path:
+                with tempfile.TemporaryDirectory() as path:
                     yield f"dir:{path}"
 
         common = {"model": f"shape of {args.shape}", "machine": machine_of(args.device, all_gpus()),

@@ -11,25 +11,23 @@ which share of the tokens came from the tier: the rest was computed, because the
 import argparse
 import contextlib
 import datetime
-import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
+from dummy_shape import LIKE, model_of_shape, programs  # noqa: E402
 from gpus import all_gpus  # noqa: E402
 from harness import Cluster, wait_until  # noqa: E402
 from kv_metrics import kv_blocks  # noqa: E402
-from machine import commit_of, default_bin, machine_of  # noqa: E402
+from machine import commit_of, machine_of  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 from results import emit  # noqa: E402
-from servers import library_path, placement  # noqa: E402
+from servers import placement  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 
 NEW_TOKENS = 4
@@ -125,7 +123,7 @@ def measure(bench, tier, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiers", nargs="+", choices=("host", "disk", "redis"), default=["host", "disk", "redis"])
-    parser.add_argument("--like", type=pathlib.Path, default=ROOT / "tests" / "golden" / "data" / "opt")
+    parser.add_argument("--like", type=pathlib.Path, default=LIKE)
     parser.add_argument("--shape", default="opt-125m", help="see random_checkpoint.py")
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 128, 256, 512, 1024, 1900])
     parser.add_argument("--rounds", type=int, default=5)
@@ -137,15 +135,11 @@ def main():
     parser.add_argument("--server-flags", default="")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
-    bin_dir = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR") or default_bin(args.device))
-    os.environ["LD_LIBRARY_PATH"] = library_path(bin_dir, args.device == "cuda")
-    with tempfile.TemporaryDirectory() as folder:
-        model = pathlib.Path(folder) / args.shape
-        subprocess.run([sys.executable, ROOT / "tests" / "bench" / "random_checkpoint.py", args.like, model, "--shape", args.shape,
-                        "--config-only"], check=True)
+    bin_dir = programs(args.device)
+    with model_of_shape(args.like, args.shape) as model:
         bench = Bench(args, model, bin_dir)
         for tier in args.tiers:
-            for line in bench.lines(tier, *measure(bench, tier, args.folder or folder)):
+            for line in bench.lines(tier, *measure(bench, tier, args.folder or model.parent)):
                 emit({**line, "model": f"shape of {args.shape}", "machine": machine_of(args.device, all_gpus()),
                       "date": datetime.date.today().isoformat(), "commit": commit_of(),
                       "command": f"tests/bench/kv_tiers.py --shape {args.shape} --tokens {' '.join(map(str, args.tokens))} "
