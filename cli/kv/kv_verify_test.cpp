@@ -17,8 +17,8 @@ std::string EntryOf(const worker::KvKey& key) {
   return worker::EncodeKvEntry(key, tokens, "payload");
 }
 
-// Of blocks 1 to 3 good values, then a cut one, a changed one, one of another key, one of another
-// version.
+// The store has good values of blocks 1 to 3, then a cut one, a changed one, one of another key and
+// one of another version.
 ToyStore SomeDamaged() {
   ToyStore store;
   for (const uint8_t block : {1, 2, 3}) store.Add(KeyOf(block), EntryOf(KeyOf(block)));

@@ -22,7 +22,7 @@ class ReplayBuffer {
     Payload payload;
   };
 
-  // Of more payloads or bytes, the oldest are dropped. The last one is always kept.
+  // The buffer drops the oldest of more payloads or bytes. It always keeps the last one.
   ReplayBuffer(size_t max_payloads, size_t max_bytes)
       : max_payloads_(max_payloads), max_bytes_(max_bytes) {}
 

@@ -25,7 +25,7 @@ uint32_t SchedulerState::NAvailable(const Sequence& sequence) const {
 
 KvLoads::Begun SchedulerState::LoadInTurn(Sequence* sequence) {
   using Begun = KvLoads::Begun;
-  if (!MayAdopt(*sequence)) return Begun::kNone;
+  if (!loads_.is_on() || !MayAdopt(*sequence)) return Begun::kNone;
   // The device may have lost blocks while the sequence waited, also those that its fetch continues.
   // Loading once more is enough: its turn has come.
   if (!sequence->has_reloaded &&

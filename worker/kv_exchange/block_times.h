@@ -13,8 +13,8 @@ namespace stagecoach::worker {
 class BlockTimes {
  public:
   void Observe(double n_blocks, double seconds);
-  // Of a call for so many blocks. 0: nothing is known. While all calls had about the same number of
-  // blocks, `fixed` tells what their time depends on: nothing, or that number.
+  // Estimates the time of a call for so many blocks. 0: nothing is known. While all calls had about
+  // the same number of blocks, `fixed` tells what their time depends on: nothing, or that number.
   double SecondsFor(uint32_t n_blocks, bool fixed) const;
 
  private:

@@ -68,7 +68,7 @@ class KvPool {
 
   const std::vector<KvPart>& parts() const { return parts_; }
   uint64_t place_bytes() const { return place_bytes_; }
-  // Of place 0. The parts of a place follow each other.
+  // Address of a part of place 0. The parts of a place follow each other.
   unsigned char* at(size_t part) const { return memory_.As<unsigned char>() + offsets_[part]; }
   std::span<unsigned char> bytes(const Place& place, size_t part) const {
     return {at(part) + place.index() * place_bytes_, parts_[part].bytes};
