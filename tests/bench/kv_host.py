@@ -126,7 +126,8 @@ def main():
           "cached_share": [round(statistics.median(one), 3) for one in zip(*shares, strict=True)], "rounds": args.rounds,
           "model": f"shape of {args.shape}", "machine": machine_of(args.device, all_gpus()),
           "date": datetime.date.today().isoformat(), "commit": commit_of(),
-          "command": f"tests/bench/kv_host.py --shape {args.shape} --conversations {args.conversations} --held {args.held} "
+          "command": "tests/bench/kv_host.py" + f" --like {args.like}" * (args.like != LIKE) +
+                     f" --device {args.device} --shape {args.shape} --conversations {args.conversations} --held {args.held} "
                      f"--history {args.history} --turns {args.turns} --input {args.input} --output {args.output} "
                      f"--stages {args.stages} --rounds {args.rounds} --host-kv {args.host_kv}" + " --together" * args.together}, args.out)
 

@@ -13,6 +13,7 @@ import contextlib
 import datetime
 import pathlib
 import random
+import shlex
 import statistics
 import sys
 import time
@@ -135,6 +136,11 @@ def main():
     parser.add_argument("--server-flags", default="")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
+    args.command = "tests/bench/kv_tiers.py"
+    for key, value in vars(args).items():
+        if key not in ("out", "folder", "command") and value != parser.get_default(key):
+            text = ",".join(map(str, value)) if key == "devices" else shlex.join(map(str, value if isinstance(value, list) else [value]))
+            args.command += f" --{key.replace('_', '-')} {text}"
     bin_dir = programs(args.device)
     with model_of_shape(args.like, args.shape) as model:
         bench = Bench(args, model, bin_dir)
@@ -142,8 +148,7 @@ def main():
             for line in bench.lines(tier, *measure(bench, tier, args.folder or model.parent)):
                 emit({**line, "model": f"shape of {args.shape}", "machine": machine_of(args.device, all_gpus()),
                       "date": datetime.date.today().isoformat(), "commit": commit_of(),
-                      "command": f"tests/bench/kv_tiers.py --shape {args.shape} --tokens {' '.join(map(str, args.tokens))} "
-                                 f"--rounds {args.rounds} --device {args.device} --stages {args.stages}"}, args.out)
+                      "command": args.command}, args.out)
 
 
 if __name__ == "__main__":
