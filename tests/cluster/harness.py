@@ -31,6 +31,7 @@ STAGECOACH = str(BIN_DIR / "stagecoach")
 DEMO_MODEL = protos.ROOT / "deploy" / "demo-model"
 START_TIMEOUT_S = float(os.environ.get("STAGECOACH_START_TIMEOUT_S", 120))
 STOP_TIMEOUT_S = 60
+TCP_LISTEN = "0A"  # A state in /proc/net/tcp.
 
 
 def wait_until(condition, what, timeout_s=60):
@@ -89,8 +90,17 @@ def free_ports(n):
             return first
 
 
-def shared_memory():
-    return set(pathlib.Path("/dev/shm").glob("*stagecoach*"))
+def listeners(addresses):
+    """The inodes of the sockets that listen at the ports of these "HOST:PORT". An inode names one socket, also after its
+    program ended and another one got the port."""
+    ports = {int(address.rpartition(":")[2]) for address in addresses}
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == TCP_LISTEN and int(local.rpartition(":")[2], 16) in ports:
+                inodes.add(inode)
+    return inodes
 
 
 def start(stack, program, *arguments, stderr=subprocess.PIPE):
@@ -140,7 +150,6 @@ class Cluster:
 
     def start(self):
         self._log_file = tempfile.TemporaryFile(mode="w+")
-        self._shm_before = shared_memory()
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self._log_file, text=True)
         try:
             ready = parse_ready(self._read_line())
@@ -157,6 +166,8 @@ class Cluster:
         self.kv_blocks = int(ready["kv_blocks"])
         self.kv_events = ready.get("kv_events")
         self.kv_events_replay = ready.get("kv_events_replay")
+        self._listeners = listeners(self.addresses())
+        assert self._listeners, f"nothing listens at {self.addresses()}"
         if self.grpc:
             self.channel = grpc.insecure_channel(self.grpc, options=[("grpc.max_receive_message_length", -1),
                                                                      ("grpc.enable_http_proxy", 0)])
@@ -172,6 +183,9 @@ class Cluster:
             code = self.process.wait(timeout=STOP_TIMEOUT_S)
             raise AssertionError(f"did not start (exit code {code}): {self.command}\n{self.log()}")
         return line
+
+    def addresses(self):
+        return [address for address in (self.grpc, self.http, self.metrics) if address]
 
     def log(self):
         """The programs' standard error so far."""
@@ -194,13 +208,10 @@ class Cluster:
             self.process.wait(timeout=STOP_TIMEOUT_S)
 
     def assert_nothing_left(self):
-        """Checks that no process, port or shared memory of the ended cluster remains."""
+        """Checks that no process and no listening socket of the ended cluster remains."""
         assert self.process.poll() is not None
         left = [pid for pid in self._children if is_running(pid)]
         assert not left, f"processes {left} still run"
-        for address in filter(None, (self.grpc, self.http, self.metrics)):
-            host, _, port = address.rpartition(":")
-            with socket.socket() as probe:
-                assert probe.connect_ex((host, int(port))) != 0, f"{address} is still open"
-        left = shared_memory() - self._shm_before
-        assert not left, f"shared memory is left: {left}"
+        # The port alone says nothing: as soon as it is free, a server of another test may get it.
+        left = self._listeners & listeners(self.addresses())
+        assert not left, f"sockets {left} still listen at {self.addresses()}"
