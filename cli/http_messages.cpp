@@ -150,6 +150,13 @@ std::vector<v1::GenerateResponse> PiecesOf(const json::object& event) {
     if (const json::value* details = from.if_contains("prompt_tokens_details");
         details != nullptr && details->is_object()) {
       usage.set_cached_tokens(Number(details->get_object(), "cached_tokens"));
+      if (const json::value* stored = details->get_object().if_contains("stored_tokens");
+          stored != nullptr && stored->is_object()) {
+        v1::StoredTokens& tokens = *usage.mutable_stored_tokens();
+        tokens.set_host(Number(stored->get_object(), "host"));
+        tokens.set_disk(Number(stored->get_object(), "disk"));
+        tokens.set_store(Number(stored->get_object(), "store"));
+      }
     }
   }
   return pieces;

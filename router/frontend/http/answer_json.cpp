@@ -9,6 +9,7 @@
 #include "common/json_text.h"
 #include "router/frontend/http/event_stream.h"
 #include "router/frontend/http/output_json.h"
+#include "router/frontend/http/usage_json.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -78,7 +79,7 @@ size_t AnswerJson::Add(size_t i, const v1::GenerateResponse& message) {
       prompt.content = message.prompt();
     }
   }
-  if (message.has_usage()) prompt.n_cached_tokens = message.usage().cached_tokens();
+  if (message.has_usage()) prompt.usage = message.usage();
 
   const size_t index = i * request_.n() + message.index();
   Choice& choice = choices_[index];
@@ -309,11 +310,11 @@ void AnswerJson::AddPromptFields(const Prompt& prompt, json::object& target) con
 
 json::object AnswerJson::Usage() const {
   uint64_t n_prompt = 0;
-  uint64_t n_cached = 0;
+  v1::Usage cached;
   uint64_t n_completion = 0;
   for (const Prompt& prompt : prompts_) {
     n_prompt += prompt.n_tokens;
-    n_cached += prompt.n_cached_tokens;
+    AddCached(prompt.usage, cached);
   }
   uint64_t n_reasoning = 0;
   for (const Choice& choice : choices_) {
@@ -323,7 +324,7 @@ json::object AnswerJson::Usage() const {
   json::object usage = {{"prompt_tokens", n_prompt},
                         {"completion_tokens", n_completion},
                         {"total_tokens", n_prompt + n_completion},
-                        {"prompt_tokens_details", json::object{{"cached_tokens", n_cached}}}};
+                        {"prompt_tokens_details", CachedJson(cached)}};
   if (request_.is_chat) {
     usage.emplace("completion_tokens_details", json::object{{"reasoning_tokens", n_reasoning}});
   }

@@ -34,7 +34,7 @@ class AnswerJson final : public Answer {
   struct Prompt {
     v1::Prompt content;  // kept if the answer contains parts of it
     uint32_t n_tokens = 0;
-    uint32_t n_cached_tokens = 0;
+    v1::Usage usage;  // empty before the last message
   };
   // Output since the last chunk or, for a whole response, all output.
   struct Choice {

@@ -97,6 +97,22 @@ TEST_CASE("chat chunks: role, text, end, usage, done") {
                         "completion_tokens_details": {"reasoning_tokens": 0}})"));
 }
 
+TEST_CASE("cached tokens of all prompts are added up, those of lower tiers by tier") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Completion(R"("prompt": ["a", "b"])");
+  AnswerJson answer(request, model, "id", 1700000000);
+  for (const uint32_t i : {0u, 1u}) {
+    v1::GenerateResponse message = Last(First(Message("x", {5})), v1::FINISH_REASON_STOP);
+    message.mutable_usage()->set_cached_tokens(48 * i);
+    message.mutable_usage()->mutable_stored_tokens()->set_disk(32 * i);
+    answer.Collect(i, message);
+  }
+  const json::value whole = json::parse(answer.Whole());
+  CHECK(whole.at("usage").at("prompt_tokens_details") ==
+        json::parse(
+            R"({"cached_tokens": 48, "stored_tokens": {"host": 0, "disk": 32, "store": 0}})"));
+}
+
 TEST_CASE("a chunk with only text has the same form as other chunks") {
   const ServedModel model = TestModel();
   const std::string usage = R"(, "stream": true, "stream_options": {"include_usage": true})";

@@ -6,7 +6,7 @@ std::vector<OutputPiece> OutputParts::Add(const v1::GenerateResponse& message) {
   if (message.has_prompt()) {
     n_prompt_tokens_ = static_cast<uint32_t>(message.prompt().token_ids_size());
   }
-  if (message.has_usage()) n_cached_tokens_ = message.usage().cached_tokens();
+  if (message.has_usage()) usage_ = message.usage();
   n_output_tokens_ += static_cast<uint32_t>(message.token_ids_size());
   n_reasoning_tokens_ += message.reasoning_tokens();
   if (message.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {

@@ -38,7 +38,7 @@ class OutputParts {
 
   const std::vector<OutputPart>& parts() const { return parts_; }
   uint32_t n_prompt_tokens() const { return n_prompt_tokens_; }
-  uint32_t n_cached_tokens() const { return n_cached_tokens_; }  // 0 before the last message
+  const v1::Usage& usage() const { return usage_; }  // empty before the last message
   uint32_t n_output_tokens() const { return n_output_tokens_; }
   uint32_t n_reasoning_tokens() const { return n_reasoning_tokens_; }  // part of n_output_tokens
   // FINISH_REASON_UNSPECIFIED before the last message.
@@ -54,7 +54,7 @@ class OutputParts {
   std::vector<OutputPart> parts_;
   uint32_t call_index_ = 0;  // of the last part, if it is a tool call
   uint32_t n_prompt_tokens_ = 0;
-  uint32_t n_cached_tokens_ = 0;
+  v1::Usage usage_;
   uint32_t n_output_tokens_ = 0;
   uint32_t n_reasoning_tokens_ = 0;
   v1::FinishReason finish_reason_ = v1::FINISH_REASON_UNSPECIFIED;

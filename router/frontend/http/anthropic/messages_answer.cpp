@@ -104,9 +104,9 @@ void MessagesAnswer::AddStop(json::object& to) const {
 
 json::object MessagesAnswer::Usage() const {
   // input_tokens are those that were neither read from a cache nor written to one.
-  return {{"input_tokens", output_.n_prompt_tokens() - output_.n_cached_tokens()},
+  return {{"input_tokens", output_.n_prompt_tokens() - output_.usage().cached_tokens()},
           {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", output_.n_cached_tokens()},
+          {"cache_read_input_tokens", output_.usage().cached_tokens()},
           {"output_tokens", output_.n_output_tokens()}};
 }
 

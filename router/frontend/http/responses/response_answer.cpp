@@ -7,6 +7,7 @@
 #include "common/json_text.h"
 #include "router/frontend/http/event_stream.h"
 #include "router/frontend/http/responses/response_turn.h"
+#include "router/frontend/http/usage_json.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -69,7 +70,7 @@ json::value ResponseAnswer::Usage() const {
   const uint32_t n_in = output_.n_prompt_tokens(), n_out = output_.n_output_tokens();
   return json::object{
       {"input_tokens", n_in},
-      {"input_tokens_details", json::object{{"cached_tokens", output_.n_cached_tokens()}}},
+      {"input_tokens_details", CachedJson(output_.usage())},
       {"output_tokens", n_out},
       {"output_tokens_details", json::object{{"reasoning_tokens", output_.n_reasoning_tokens()}}},
       {"total_tokens", n_in + n_out}};

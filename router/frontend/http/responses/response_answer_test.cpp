@@ -28,6 +28,7 @@ ApiRequest ResponsesRequest(const std::string& fields = "") {
 v1::GenerateResponse Ended(v1::GenerateResponse message, v1::FinishReason reason) {
   message.set_finish_reason(reason);
   message.mutable_usage()->set_cached_tokens(4);
+  message.mutable_usage()->mutable_stored_tokens()->set_host(3);
   return message;
 }
 
@@ -84,7 +85,9 @@ TEST_CASE("a response with text") {
                             "logprobs": []}]}])"));
   CHECK(whole.at("usage") == json::parse(R"({"input_tokens": 7, "output_tokens": 3,
                                             "total_tokens": 10,
-                                            "input_tokens_details": {"cached_tokens": 4},
+                                            "input_tokens_details": {
+                                              "cached_tokens": 4,
+                                              "stored_tokens": {"host": 3, "disk": 0, "store": 0}},
                                             "output_tokens_details": {"reasoning_tokens": 0}})"));
 }
 
