@@ -34,8 +34,8 @@ constexpr milliseconds kLook(500);
 // A worker that dies this often within this time is not replaced any more.
 constexpr size_t kMostDeaths = 20;
 constexpr seconds kDeathsTime(60);
-// A worker that was killed this often within that time for a stall is only killed at its stall
-// limit. Perhaps the launcher is wrong about it.
+// A worker that was killed this often within that time for a stall gets more time. Perhaps the
+// launcher is wrong about it.
 constexpr size_t kFewKills = 5;
 // Lines of the router, each with addresses of workers. It asks to replace those that have stalled
 // for too long, and tells which ones are stalled, perhaps none, whenever that changes.
@@ -298,11 +298,12 @@ void Cluster::Obey(const std::string& line) {
 }
 
 void Cluster::LookAtStalled() {
-  for (const size_t stage :
-       judge_.Look([this](size_t one) { return NothingWakes(one); }, Clock::now())) {
-    std::vector<Clock::time_point>& kills = children_[stage].kills;
-    if (NRecent(kills) >= kFewKills) continue;
-    kills.push_back(Clock::now());
+  const auto rests = [this](size_t stage) { return NothingWakes(stage); };
+  const auto is_doubted = [this](size_t stage) {
+    return NRecent(children_[stage].kills) >= kFewKills;
+  };
+  for (const size_t stage : judge_.Look(rests, is_doubted, Clock::now())) {
+    children_[stage].kills.push_back(Clock::now());
     Kill(stage, "it is stalled, and nothing that could wake it moves any more: it is killed");
   }
 }

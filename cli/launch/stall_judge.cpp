@@ -44,11 +44,13 @@ void StallJudge::Forget(size_t stage) {
   if (n_rests_.empty()) next_look_ = Time::max();
 }
 
-std::vector<size_t> StallJudge::Look(absl::FunctionRef<bool(size_t stage)> rests, Time now) {
+std::vector<size_t> StallJudge::Look(Question rests, Question is_doubted, Time now) {
   std::vector<size_t> certain;
   for (auto& [stage, n_rests] : n_rests_) {
     n_rests = rests(stage) ? n_rests + 1 : 0;
-    if (n_rests == kLooks) certain.push_back(stage);
+    if (n_rests >= kLooks && (n_rests >= kDoubtedLooks || !is_doubted(stage))) {
+      certain.push_back(stage);
+    }
   }
   for (const size_t stage : certain) n_rests_.erase(stage);
   next_look_ = n_rests_.empty() ? Time::max() : now + kInterval;

@@ -33,6 +33,8 @@ class StallJudge {
   // A thread may rest for a moment, between two pieces of work. So all must rest in this many looks
   // in a row.
   static constexpr int kLooks = 3;
+  // Looks with rest for a stage about which the judge may have been wrong: 10 seconds.
+  static constexpr int kDoubtedLooks = 100;
 
   // The stages that the router finds stalled now; they replace the ones before.
   void SetStalled(const std::vector<size_t>& stages, Time now);
@@ -40,9 +42,10 @@ class StallJudge {
   void Forget(size_t stage);
   // When to call Look; max: not before SetStalled.
   Time next_look() const { return next_look_; }
-  // `rests`: whether nothing that could wake this stage wants to run. Returns the stages to kill,
-  // and forgets them.
-  std::vector<size_t> Look(absl::FunctionRef<bool(size_t stage)> rests, Time now);
+  using Question = absl::FunctionRef<bool(size_t stage)>;
+  // `rests`: whether nothing that could wake this stage wants to run. `is_doubted`: whether the
+  // judge has often had this stage killed. Returns the stages to kill, and forgets them.
+  std::vector<size_t> Look(Question rests, Question is_doubted, Time now);
 
  private:
   std::map<size_t, int> n_rests_;  // by stalled stage: looks in a row with rest

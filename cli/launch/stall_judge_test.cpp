@@ -38,6 +38,10 @@ TEST_CASE("A process that does not exist is not said to rest") {
 bool Always(size_t) { return true; }
 bool Never(size_t) { return false; }
 
+std::vector<size_t> Look(StallJudge& judge, StallJudge::Question rests, StallJudge::Time now) {
+  return judge.Look(rests, Never, now);
+}
+
 TEST_CASE("Stalled stages are killed when there was rest in three looks in a row") {
   StallJudge judge;
   StallJudge::Time now{};
@@ -45,11 +49,11 @@ TEST_CASE("Stalled stages are killed when there was rest in three looks in a row
   judge.SetStalled({1, 2}, now);
   CHECK(judge.next_look() == now);
   for (const bool rests : {true, true, false, true, true}) {
-    CHECK(judge.Look(rests ? Always : Never, now).empty());
+    CHECK(Look(judge, rests ? Always : Never, now).empty());
     CHECK(judge.next_look() == now + StallJudge::kInterval);
     now += StallJudge::kInterval;
   }
-  CHECK(judge.Look(Always, now) == std::vector<size_t>{1, 2});
+  CHECK(Look(judge, Always, now) == std::vector<size_t>{1, 2});
   CHECK(judge.next_look() == StallJudge::Time::max());
 }
 
@@ -57,28 +61,42 @@ TEST_CASE("Each stalled stage is judged by itself") {
   StallJudge judge;
   const StallJudge::Time now{};
   judge.SetStalled({1}, now);
-  CHECK(judge.Look(Always, now).empty());
+  CHECK(Look(judge, Always, now).empty());
   judge.SetStalled({1, 2}, now);
-  CHECK(judge.Look(Always, now).empty());
-  CHECK(judge.Look(Always, now) == std::vector<size_t>{1});
+  CHECK(Look(judge, Always, now).empty());
+  CHECK(Look(judge, Always, now) == std::vector<size_t>{1});
   CHECK(judge.next_look() == now + StallJudge::kInterval);
-  CHECK(judge.Look([](size_t stage) { return stage == 1; }, now).empty());
+  CHECK(Look(judge, [](size_t stage) { return stage == 1; }, now).empty());
+}
+
+TEST_CASE("A stage that was killed often is killed after ten seconds of rest") {
+  StallJudge judge;
+  StallJudge::Time now{};
+  judge.SetStalled({0, 1}, now);
+  const auto is_doubted = [](size_t stage) { return stage == 1; };
+  CHECK(judge.Look(Always, is_doubted, now).empty());
+  CHECK(judge.Look(Always, is_doubted, now).empty());
+  CHECK(judge.Look(Always, is_doubted, now) == std::vector<size_t>{0});
+  while (judge.Look(Always, is_doubted, now).empty()) now += StallJudge::kInterval;
+  CHECK(now - StallJudge::Time{} <= std::chrono::seconds(10));
+  CHECK(now - StallJudge::Time{} > std::chrono::seconds(9));
+  CHECK(judge.next_look() == StallJudge::Time::max());
 }
 
 TEST_CASE("A stage that goes on or gets another process is forgotten") {
   StallJudge judge;
   const StallJudge::Time now{};
   judge.SetStalled({0}, now);
-  CHECK(judge.Look(Always, now).empty());
-  CHECK(judge.Look(Always, now).empty());
+  CHECK(Look(judge, Always, now).empty());
+  CHECK(Look(judge, Always, now).empty());
   judge.SetStalled({}, now);
   CHECK(judge.next_look() == StallJudge::Time::max());
   judge.SetStalled({0, 3}, now + milliseconds(1));
   CHECK(judge.next_look() == now + milliseconds(1));
-  CHECK(judge.Look(Always, now).empty());
+  CHECK(Look(judge, Always, now).empty());
   judge.Forget(0);
-  CHECK(judge.Look(Always, now).empty());
-  CHECK(judge.Look(Always, now) == std::vector<size_t>{3});
+  CHECK(Look(judge, Always, now).empty());
+  CHECK(Look(judge, Always, now) == std::vector<size_t>{3});
   judge.SetStalled({3}, now);
   judge.Forget(3);
   CHECK(judge.next_look() == StallJudge::Time::max());
