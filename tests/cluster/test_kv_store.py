@@ -6,7 +6,7 @@ import signal
 
 import grpc
 import pytest
-from harness import Cluster, arguments_of, children_of, free_ports, wait_until
+from harness import STAGECOACH, Cluster, arguments_of, children_of, free_ports, wait_until
 from kv_metrics import kv_blocks
 from redis_server import RedisServer
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
@@ -175,6 +175,25 @@ def test_a_disk_that_fails_costs_no_request(tmp_path):
             assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(seed)))] == expected[seed]
         wait_until(lambda: kv_blocks(server)["waiting"] == 0, "nothing to save")
         assert sum(path.stat().st_size for path in disk.rglob("*") if path.is_file()) <= 64 << 10
+
+
+def test_a_full_disk_costs_no_request(tmp_path):
+    with Cluster(GOLDEN / "opt", flags=[*FLAGS, "--prefix-cache", "off"]) as plain:
+        expected = {seed: [tokens for tokens, _ in asyncio.run(generate(plain.grpc, prompts_of(seed)))] for seed in (1, 2)}
+    # A file system of 1 MiB in a mount namespace of the server's own; the server may take 64 MiB.
+    on_small_disk = tmp_path / "on_small_disk"
+    on_small_disk.write_text(f"#!/bin/sh\nmount -t tmpfs -o size=1m none {tmp_path} && exec {STAGECOACH} \"$@\"\n")
+    on_small_disk.chmod(0o755)
+    in_namespace = tmp_path.parent / f"{tmp_path.name}_namespace"
+    in_namespace.write_text(f"#!/bin/sh\nexec unshare --map-root-user --mount {on_small_disk} \"$@\"\n")
+    in_namespace.chmod(0o755)
+    flags = [*FLAGS, "--disk-kv", f"{tmp_path}/disk:64MiB"]
+    with Cluster(GOLDEN / "opt", stages=2, flags=flags, program=in_namespace) as server:
+        for seed in (1, 2, 1, 2):
+            assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(seed)))] == expected[seed]
+        wait_until(lambda: kv_blocks(server)["waiting"] == 0, "nothing to save")
+        assert kv_blocks(server)["saved_to_disk"] > 0
+        assert "No space left on device" in server.log()
 
 
 def test_a_url_in_the_environment_is_in_no_command_line(tmp_path, monkeypatch):
