@@ -151,7 +151,21 @@ StallKind StallWatch::Judge(const State& state, Time now) const {
   return now - state.held_since > due - kReportTime ? StallKind::kStep : StallKind::kNone;
 }
 
-std::string StallWatch::Describe(const State& state, StallKind kind, Time now) const {
+bool StallWatch::NeverStarted(const State& state, Time now) const {
+  return Judge(state, now) == StallKind::kStep && state.last.begun() < state.held_step;
+}
+
+const StallWatch::State& StallWatch::HeldUp(size_t stage) const {
+  return stages_[stages_[stage].holds_up_next ? stage + 1 : stage];
+}
+
+std::string StallWatch::Describe(size_t stage, StallKind kind, Time now) const {
+  const State& state = HeldUp(stage);
+  if (stages_[stage].holds_up_next) {
+    return fmt::format(
+        "may not have passed on the metadata of step {}, which {} has not started for {:.1f} s",
+        state.held_step, state.about.name, Seconds(now - state.held_since));
+  }
   if (kind == StallKind::kSilent) {
     const std::string doing = state.last.begun() > state.last.done()
                                   ? fmt::format("in step {}: {}", state.last.done() + 1,
@@ -177,8 +191,11 @@ std::vector<StallWatch::Change> StallWatch::Tick(Time now) {
   std::vector<Change> changes;
   for (size_t i = 0; i < stages_.size(); ++i) {
     State& state = stages_[i];
-    const StallKind kind = Judge(state, now);
-    if (kind != StallKind::kNone) state.why = Describe(state, kind, now);
+    StallKind kind = Judge(state, now);
+    state.holds_up_next =
+        kind == StallKind::kNone && i + 1 < stages_.size() && NeverStarted(stages_[i + 1], now);
+    if (state.holds_up_next) kind = StallKind::kStep;
+    if (kind != StallKind::kNone) state.why = Describe(i, kind, now);
     if (kind == state.stalled) continue;
     if (kind == StallKind::kNone) {
       state.why.clear();
@@ -187,7 +204,7 @@ std::vector<StallWatch::Change> StallWatch::Tick(Time now) {
                                      Seconds(now - state.stalled_since))});
     } else {
       if (state.stalled == StallKind::kNone) {
-        state.stalled_since = kind == StallKind::kSilent ? state.heard : state.held_since;
+        state.stalled_since = kind == StallKind::kSilent ? state.heard : HeldUp(i).held_since;
       }
       changes.push_back({i, kind, fmt::format("{} {}", state.about.name, state.why)});
     }
@@ -206,12 +223,13 @@ absl::Status StallWatch::Verdict(Time now) const {
   for (size_t i = 0; i < stages_.size(); ++i) {
     const State& state = stages_[i];
     if (state.stalled == StallKind::kNone) continue;
+    const State& held = HeldUp(i);
     const Time due = state.stalled == StallKind::kSilent
                          ? state.heard
-                         : std::max(state.held_since + Expected(state), state.moved);
+                         : std::max(held.held_since + Expected(held), held.moved);
     if (now - due <= limits_.end) continue;
     return WithLoss(absl::UnavailableError(fmt::format("{} is lost: it {}", state.about.name,
-                                                       Describe(state, state.stalled, now))),
+                                                       Describe(i, state.stalled, now))),
                     {.stage = static_cast<uint32_t>(i), .cause = LossCause::kStalled});
   }
   return absl::OkStatus();

@@ -3,6 +3,10 @@
 // There are two kinds of stall. A silent stage sends nothing: its process is stopped, or its host
 // is gone. A stuck stage keeps reporting that a step is unfinished although it has everything that
 // the step needs from other stages. A stage that waits for a stalled stage is not stalled itself.
+//
+// If a stage has not even started a step, its own threads may hang, or the previous stage's
+// metadata of the step never came, for example because a kernel on its GPU does not end. Both
+// stages count as stalled then, and the previous one is lost first.
 #pragma once
 
 #include <chrono>
@@ -81,6 +85,7 @@ class StallWatch {
     Time held_since;
     StallKind stalled = StallKind::kNone;
     Time stalled_since;
+    bool holds_up_next = false;  // stalled because the next stage has not started its step
     std::string why;
   };
 
@@ -91,8 +96,12 @@ class StallWatch {
   void SettleHeld(Time now);
   void ShiftBy(Duration gap, Time now);
   StallKind Judge(const State& state, Time now) const;
+  // Whether the stage is stalled and has not started its step.
+  bool NeverStarted(const State& state, Time now) const;
+  // The stage whose step a stalled stage holds up: the next one, or itself.
+  const State& HeldUp(size_t stage) const;
   Duration Expected(const State& state) const;
-  std::string Describe(const State& state, StallKind kind, Time now) const;
+  std::string Describe(size_t stage, StallKind kind, Time now) const;
 
   const StallLimits limits_;
   std::vector<State> stages_;

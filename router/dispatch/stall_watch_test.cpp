@@ -192,6 +192,32 @@ TEST_CASE("if two devices hold steps, the stage with the oldest step is blamed")
   CHECK_FALSE(stages.Next(seconds(60)));
 }
 
+TEST_CASE("if a stage never starts a step, the one that should send its metadata is lost first") {
+  Watched stages(3);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Send(3);
+  stages.Say(0, 3, 2, v1::STEP_ACTIVITY_ON_DEVICE);
+  // Stage 1 has done nothing wrong: stage 0's device holds back what it needs.
+  const auto first = stages.Next(seconds(60));
+  REQUIRE(first);
+  CHECK(first->stage == 0);
+  CHECK(first->kind == StallKind::kStep);
+  CHECK_THAT(first->text, ContainsSubstring("metadata of step 2") && ContainsSubstring("stage 1"));
+  CHECK(stages.watch().IsStalled(1));
+  CHECK_FALSE(stages.watch().IsStalled(2));
+  CHECK_FALSE(stages.Next(seconds(9)));
+  stages.Next(seconds(1));
+  CHECK_THAT(std::string(stages.Verdict().message()), ContainsSubstring("stage 0 is lost"));
+
+  // The metadata comes: nobody is stalled.
+  stages.Say(1, 2, 2, v1::STEP_ACTIVITY_IDLE);
+  stages.Say(2, 2, 2, v1::STEP_ACTIVITY_IDLE);
+  stages.Say(0, 3, 3, v1::STEP_ACTIVITY_IDLE);
+  REQUIRE(stages.Next(seconds(1)));
+  CHECK(stages.Verdict().ok());
+}
+
 TEST_CASE("a process that was stopped and continues gets the full time for its step") {
   Watched stages(1);
   stages.Finish(1);

@@ -11,9 +11,10 @@ import time
 
 import grpc
 import pytest
-from faults import LONG, Load, is_ready, metric, pids
+from faults import LONG, PLAIN, Load, is_ready, metric, pids
 from harness import DEMO_MODEL, Cluster, is_running
 from polling import seconds_until
+from stagecoach.v1 import inference_pb2 as pb
 from stopped_thread import stopped_thread, thread_names
 
 pytestmark = pytest.mark.alone
@@ -146,8 +147,11 @@ def test_a_stage_that_would_never_go_on_is_replaced_at_once(stages, victim, faul
 
 
 def test_a_stage_that_only_seems_to_be_stalled_is_not_killed():
-    """Its progress is not heard, but it computes."""
-    with Cluster(DEMO_MODEL, stages=2, flags=["--stall-limit", 60]) as cluster, Load(cluster.stub) as load:
+    """Its progress is not heard, but it computes: one request, so that the stage has work even if this test gets no core."""
+    busy = pb.GenerateRequest()
+    busy.CopyFrom(PLAIN)
+    busy.sampling.max_tokens = 1500
+    with Cluster(DEMO_MODEL, stages=2, flags=["--stall-limit", 60]) as cluster, Load(cluster.stub, [busy]) as load:
         before = pids(cluster)[1]
         with stopped_thread(before[1], "progress"):
             assert seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S) is not None
