@@ -13,6 +13,8 @@ constexpr FlagTable::Choice<v1::DType> kDTypes[] = {{"auto", v1::DTYPE_UNSPECIFI
                                                     {"bfloat16", v1::DTYPE_BFLOAT16}};
 constexpr FlagTable::Choice<v1::LoadFormat> kLoadFormats[] = {{"auto", v1::LOAD_FORMAT_AUTO},
                                                               {"dummy", v1::LOAD_FORMAT_DUMMY}};
+constexpr FlagTable::Choice<MeasureStages> kMeasureStages[] = {
+    {"auto", MeasureStages::kAuto}, {"on", MeasureStages::kOn}, {"off", MeasureStages::kOff}};
 
 void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
   Config& config = flags.load.config;
@@ -34,6 +36,11 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
            "Number of layers of each stage, such as 3,5 (default: balanced)")
       ->type_name("N,N...")
       ->check(CLI::PositiveNumber);
+  table
+      .AddChoice("--measure-stages", flags.load.measure_stages, kMeasureStages,
+                 "Measure speed and memory of each stage's device before layers are balanced, so "
+                 "that a faster or larger one gets more of them; auto: if devices differ")
+      ->type_name("WHEN");
   table
       .Add("--chat-template", flags.chat_template,
            "Jinja file to use instead of the checkpoint's chat template")

@@ -22,10 +22,14 @@ class FlagTable;
 // The configuration without flags.
 v1::LoadConfig DefaultLoadConfig();
 
+// Whether the devices of stages are measured before layers are split between them.
+enum class MeasureStages : uint8_t { kAuto, kOn, kOff };
+
 // How the model is loaded into the workers.
 struct LoadFlags {
   v1::LoadConfig config = DefaultLoadConfig();
-  std::vector<uint32_t> layer_split;  // layers per stage; empty: balanced
+  std::vector<uint32_t> layer_split;                    // layers per stage; empty: balanced
+  MeasureStages measure_stages = MeasureStages::kAuto;  // without layer_split
   // A load that makes no progress for this long is aborted.
   std::chrono::seconds load_stall_limit{120};
   bool operator==(const LoadFlags&) const = default;

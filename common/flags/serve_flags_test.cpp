@@ -72,6 +72,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   config.set_max_logprobs(5);
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.load.layer_split = {3, 5};
+  flags.load.measure_stages = MeasureStages::kOn;
   flags.stall_limit = std::chrono::seconds(3);
   flags.recovery_limit = std::chrono::seconds(5);
   flags.load.load_stall_limit = std::chrono::seconds(4);

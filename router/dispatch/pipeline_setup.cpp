@@ -20,6 +20,7 @@
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
+#include "router/dispatch/layer_choice.h"
 #include "router/dispatch/load_progress.h"
 #include "router/dispatch/load_watch.h"
 #include "router/sizing/step_limits.h"
@@ -220,6 +221,30 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
   return OnAll(workers, "cannot load", load, stop);
 }
 
+// Changes `layers`, an even split, if the workers hold other layers or their devices differ.
+// `loads`: the requests for `layers`.
+absl::Status FitLayers(const ModelSpec& spec, const PipelineOptions& options,
+                       const std::vector<v1::LoadRequest>& loads, const v1::LoadConfig& config,
+                       std::vector<Worker>& workers, std::vector<LayerRange>& layers,
+                       const std::stop_token& stop) {
+  std::vector<v1::DescribeResponse> descriptions;
+  for (const Worker& worker : workers) descriptions.push_back(worker.description);
+  if (auto held = HeldLayers(spec, descriptions, options.lease_holder)) {
+    layers = *std::move(held);
+    return absl::OkStatus();
+  }
+  if (!MustMeasure(options.flags.measure_stages, descriptions)) return absl::OkStatus();
+  std::vector<v1::LoadRequest> measuring;
+  for (const v1::LoadRequest& load : loads) measuring.push_back(MeasuringLoad(spec, load));
+  SC_RETURN_IF_ERROR(Load(spec, options, measuring, workers, stop));
+  std::vector<LayerOnDevice> devices;
+  for (const Worker& worker : workers) {
+    devices.push_back(Measured(worker.memory, worker.description, measuring[worker.stage]));
+  }
+  layers = ChooseMeasured(spec, devices, config, std::move(layers));
+  return absl::OkStatus();
+}
+
 // See Pipeline::kv_scope. FAILED_PRECONDITION: the stages do not hold layers of one checkpoint.
 absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig& config,
                                     const std::vector<Worker>& workers) {
@@ -360,7 +385,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
           fmt::format("--stages names {} twice; a worker holds one stage", *it));
     }
   }
-  SC_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers,
+  SC_ASSIGN_OR_RETURN(std::vector<LayerRange> layers,
                       options.flags.layer_split.empty()
                           ? BalanceLayers(spec, n_stages)
                           : SplitLayers(options.flags.layer_split, spec, n_stages));
@@ -372,12 +397,18 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   const bool on_gpus = workers.front().description.device() != "cpu";
   v1::LoadConfig config = WithDefaults(options.flags.config, on_gpus, workers.size());
   if (max_model_len == 0) config.set_max_model_len(spec.max_positions);
-  std::vector<v1::LoadRequest> requests;
-  for (const Worker& worker : workers) {
-    requests.push_back(
-        MakeLoadRequest(options, config, lease, workers, others, worker, layers[worker.stage]));
+  const auto requests = [&] {
+    std::vector<v1::LoadRequest> made;
+    for (const Worker& worker : workers) {
+      made.push_back(
+          MakeLoadRequest(options, config, lease, workers, others, worker, layers[worker.stage]));
+    }
+    return made;
+  };
+  if (n_stages > 1 && options.flags.layer_split.empty()) {
+    SC_RETURN_IF_ERROR(FitLayers(spec, options, requests(), config, workers, layers, stop));
   }
-  SC_RETURN_IF_ERROR(Load(spec, options, requests, workers, stop));
+  SC_RETURN_IF_ERROR(Load(spec, options, requests(), workers, stop));
   SC_ASSIGN_OR_RETURN(KvPlan kv,
                       Size(spec, config, /*max_model_len_is_fixed=*/max_model_len > 0, workers));
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));

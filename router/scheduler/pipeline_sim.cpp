@@ -205,8 +205,9 @@ int Main(int argc, char** argv) {
       continue;
     }
     for (int32_t n_stages : flags.stages) {
-      const auto run = Simulate(MakeConfig(flags, load, n_stages), n_stages, ModelShape(),
-                                SpeedOf(flags), load.requests);
+      const auto run =
+          Simulate(MakeConfig(flags, load, n_stages),
+                   EvenStages(ModelShape(), SpeedOf(flags), n_stages), ModelShape(), load.requests);
       if (!run.ok()) {
         fmt::print(stderr, "error: {}\n", std::string(run.status().message()));
         return 1;

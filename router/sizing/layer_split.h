@@ -7,14 +7,17 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
+#include "router/sizing/layer_partition.h"
 
 namespace stagecoach::router {
 
-struct LayerRange {
-  int32_t first = 0;
-  int32_t count = 0;  // at least 1
-  friend bool operator==(const LayerRange&, const LayerRange&) = default;
-};
+// The number of weights in a layer that a step reads and multiplies. A full batch reads all
+// experts.
+double LayerCost(const ModelSpec& spec, const LayerSpec& layer);
+// The weights of the output head, times the share of rows that need logits.
+double LogitsCost(const ModelSpec& spec);
+// [i]: LayerCost of layers 0 to i-1 together.
+std::vector<double> CostBefore(const ModelSpec& spec);
 
 // Contiguous ranges that minimize the cost of the most expensive stage and, among those, the most
 // even ones. The cost of a layer is the weights that it reads. The last stage also computes logits,

@@ -87,11 +87,11 @@ class StepRunner {
   }
   absl::Status End() { return AllocateKv(0); }
 
-  // Returns how long the largest step takes.
-  absl::StatusOr<Milliseconds> RunLargest() {
-    const auto started = std::chrono::steady_clock::now();
-    SC_RETURN_IF_ERROR(Run(max_tokens_));
-    return std::chrono::steady_clock::now() - started;
+  // Return how long the step takes.
+  absl::StatusOr<Milliseconds> RunLargest() { return Time(max_tokens_); }
+  absl::StatusOr<Milliseconds> RunOneRow() {
+    SC_RETURN_IF_ERROR(Run(1));  // what is done only once
+    return Time(1);
   }
 
   // Runs all other sizes, and one prompt with logits of its last row only.
@@ -105,6 +105,11 @@ class StepRunner {
   }
 
  private:
+  absl::StatusOr<Milliseconds> Time(int32_t size) {
+    const auto started = std::chrono::steady_clock::now();
+    SC_RETURN_IF_ERROR(Run(size));
+    return std::chrono::steady_clock::now() - started;
+  }
   absl::Status AllocateKv(uint64_t n_blocks) {
     return model_.AllocateKv(std::vector<uint64_t>(static_cast<size_t>(n_groups_), n_blocks));
   }
@@ -199,6 +204,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   if (ops.has_own_memory()) {
     SC_ASSIGN_OR_RETURN(largest_step, runner.RunLargest());
   }
+  SC_ASSIGN_OR_RETURN(const Milliseconds one_row, runner.RunOneRow());
   SC_RETURN_IF_ERROR(runner.End());
 
   const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());
@@ -226,6 +232,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   report.set_kv_bytes(kv_bytes);
   for (const uint64_t bytes : block_bytes) report.add_kv_block_bytes(bytes);
   report.set_largest_step_ms(largest_step.count());
+  report.set_one_row_ms(one_row.count());
   return report;
 }
 

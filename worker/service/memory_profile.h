@@ -19,8 +19,9 @@ struct ProfileOptions {
 
 // Runs steps from max_batched_tokens rows down to one row over a small temporary KV cache; on the
 // last stage with logits for as many rows as it computes per call. Then reports the memory left for
-// the KV cache. A device without its own memory runs only the largest step. RESOURCE_EXHAUSTED if
-// the KV memory cannot hold one block of each group; the message suggests a fix if one is known.
+// the KV cache. A device without its own memory runs only the largest step and one row.
+// RESOURCE_EXHAUSTED if the KV memory cannot hold one block of each group; the message suggests a
+// fix if one is known.
 absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& ops, bool is_last,
                                                const ProfileOptions& options);
 

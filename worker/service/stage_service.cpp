@@ -229,6 +229,7 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
   response->set_pid(getpid());
   MutexLock lock(mutex_);
   if (lease_.lease().epoch() > 0) *response->mutable_lease() = lease_.lease();
+  if (layers_) *response->mutable_layers() = *layers_;
   return grpc::Status::OK;
 }
 

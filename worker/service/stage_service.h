@@ -152,6 +152,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
   v1::LoadPhases load_phases_ ABSL_GUARDED_BY(mutex_);  // of the last load
   v1::MemoryReport memory_ ABSL_GUARDED_BY(mutex_);     // absent: empty
+  std::optional<v1::LayersHeld> layers_ ABSL_GUARDED_BY(mutex_);
   // The last stage has one; null on other stages.
   std::shared_ptr<text::GrammarCache> grammars_ ABSL_GUARDED_BY(mutex_);
   // For the loaded layers. Null: there is no store for KV blocks.

@@ -73,6 +73,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     MutexLock lock(mutex_);
     load_phases_.Clear();
     memory_.Clear();
+    layers_.reset();
   }
   const Clock::time_point started = Clock::now();
   const auto on_progress = [&](uint64_t done, uint64_t total) {
@@ -127,6 +128,9 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     MutexLock lock(mutex_);
     memory_ = std::move(report);
     stage_ = request.stage();
+    v1::LayersHeld& layers = layers_.emplace();
+    layers.set_first(request.first_layer());
+    layers.set_count(request.n_layers());
   }
   loaded_ = request;
   spdlog::info("stage {}/{}: layers {} to {} loaded, {} of weights in {:.1f} s", request.stage(),

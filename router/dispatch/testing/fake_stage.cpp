@@ -32,7 +32,10 @@ grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest
     if (grpc::Status status = options_.on_describe(); !status.ok()) return status;
   }
   response->set_device(options_.device);
+  response->set_device_name(options_.device_name);
+  response->set_memory_available_bytes(1 << 20);
   response->set_numerics(options_.numerics);
+  if (options_.layers.count() > 0) *response->mutable_layers() = options_.layers;
   response->set_host("host");
   if (options_.lease.epoch() > 0) *response->mutable_lease() = options_.lease;
   return grpc::Status::OK;
@@ -55,6 +58,8 @@ grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest
   progress.set_bytes_done(100);
   progress.mutable_report()->set_checkpoint_id(options_.checkpoint_id);
   progress.mutable_report()->set_kv_bytes(options_.kv_bytes);
+  progress.mutable_report()->set_one_row_ms(options_.layer_ms * request->n_layers());
+  progress.mutable_report()->set_largest_step_ms(options_.layer_ms * request->n_layers());
   for (const uint64_t bytes : options_.kv_block_bytes) {
     progress.mutable_report()->add_kv_block_bytes(bytes);
   }

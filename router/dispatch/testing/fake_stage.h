@@ -19,6 +19,9 @@ class FakeStage final : public v1::Stage::Service {
  public:
   struct Options {
     std::string device = "cpu";
+    std::string device_name;
+    double layer_ms = 0;    // that each loaded layer takes, as Load reports it
+    v1::LayersHeld layers;  // as Describe reports them; 0: none
     std::string numerics = "cpu-1";
     v1::Lease lease;                            // the lease that Describe reports
     std::function<grpc::Status()> on_describe;  // its status is Describe's

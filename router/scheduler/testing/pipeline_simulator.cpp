@@ -16,13 +16,16 @@ namespace {
 
 class Simulation {
  public:
-  Simulation(const SchedulerConfig& config, int32_t n_stages, const ModelShape& shape,
-             const DeviceSpeed& speed, std::vector<SimulatedRequest> requests)
-      : speed_(speed),
+  Simulation(const SchedulerConfig& config, const std::vector<SimulatedStage>& stages,
+             const ModelShape& shape, std::vector<SimulatedRequest> requests)
+      : first_(stages.front().speed),
+        last_(stages.back().speed),
         core_(config),
         checker_(config),
         token_arrives_s_(static_cast<size_t>(config.max_sequences)) {
-    for (int32_t s = 0; s < n_stages; ++s) costs_.emplace_back(shape, speed, n_stages, s);
+    for (const SimulatedStage& stage : stages) {
+      costs_.emplace_back(shape, stage.speed, stage.n_layers, &stage == &stages.back());
+    }
     free_s_.resize(costs_.size());
     busy_s_.resize(costs_.size());
     run_.first_token_s.resize(requests.size());
@@ -118,7 +121,7 @@ class Simulation {
     SimulatedStep step{.work = WorkOf(plan), .planned_s = now_s_};
     // A decode that was planned ahead waits at stage 0 for its token. The last prompt token need
     // not wait: no token of its slot is in flight.
-    double ready_s = now_s_ + speed_.router_s;
+    double ready_s = now_s_ + first_.router_s;
     for (const v1::SlotDelta& delta : plan.slots()) {
       if (delta.n_tokens() == 1) ready_s = std::max(ready_s, token_arrives_s_[delta.slot()]);
     }
@@ -133,16 +136,16 @@ class Simulation {
       free_s_[s] = start_s + seconds;
       ready_s = free_s_[s] + costs_[s].HopSeconds(step.work);
     }
-    const double token_hop_s = costs_.size() > 1 ? speed_.hop_s : 0;
+    const double token_hop_s = costs_.size() > 1 ? last_.hop_s : 0;
     for (const v1::SlotDelta& delta : plan.slots()) {
       if (delta.sample()) token_arrives_s_[delta.slot()] = free_s_.back() + token_hop_s;
     }
-    step.result_s = free_s_.back() + speed_.router_s;
+    step.result_s = free_s_.back() + last_.router_s;
     results_.push_back({step.result_s, std::move(result)});
     run_.steps.push_back(step);
   }
 
-  const DeviceSpeed speed_;
+  const DeviceSpeed first_, last_;  // of the first and the last stage
   std::vector<StageCost> costs_;
   SchedulerCore core_;
   StrictStage checker_;
@@ -158,10 +161,21 @@ class Simulation {
 
 }  // namespace
 
-absl::StatusOr<SimulatedRun> Simulate(const SchedulerConfig& config, int32_t n_stages,
-                                      const ModelShape& shape, const DeviceSpeed& speed,
+std::vector<SimulatedStage> EvenStages(const ModelShape& shape, const DeviceSpeed& speed,
+                                       int32_t n_stages) {
+  std::vector<SimulatedStage> stages;
+  for (int32_t s = 0; s < n_stages; ++s) {
+    const int32_t extra = s < shape.n_layers % n_stages ? 1 : 0;
+    stages.push_back({.speed = speed, .n_layers = shape.n_layers / n_stages + extra});
+  }
+  return stages;
+}
+
+absl::StatusOr<SimulatedRun> Simulate(const SchedulerConfig& config,
+                                      const std::vector<SimulatedStage>& stages,
+                                      const ModelShape& shape,
                                       std::vector<SimulatedRequest> requests) {
-  return Simulation(config, n_stages, shape, speed, std::move(requests)).Run();
+  return Simulation(config, stages, shape, std::move(requests)).Run();
 }
 
 }  // namespace stagecoach::router

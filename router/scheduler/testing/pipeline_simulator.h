@@ -40,9 +40,20 @@ struct SimulatedRun {
   std::vector<SimulatedStep> steps;
 };
 
+struct SimulatedStage {
+  DeviceSpeed speed;
+  int32_t n_layers = 0;
+};
+
+// Stages of one speed. The first ones get the remaining layers.
+// REQUIRES: n_stages <= shape.n_layers.
+std::vector<SimulatedStage> EvenStages(const ModelShape& shape, const DeviceSpeed& speed,
+                                       int32_t n_stages);
+
 // INTERNAL, with a description, if a StrictStage rejects a plan. The same input gives the same run.
-absl::StatusOr<SimulatedRun> Simulate(const SchedulerConfig& config, int32_t n_stages,
-                                      const ModelShape& shape, const DeviceSpeed& speed,
+absl::StatusOr<SimulatedRun> Simulate(const SchedulerConfig& config,
+                                      const std::vector<SimulatedStage>& stages,
+                                      const ModelShape& shape,
                                       std::vector<SimulatedRequest> requests);
 
 }  // namespace stagecoach::router

@@ -17,7 +17,8 @@ SchedulerConfig Config(int32_t n_stages) {
 }
 
 SimulatedRun Run(int32_t n_stages, std::vector<SimulatedRequest> requests) {
-  auto run = Simulate(Config(n_stages), n_stages, ModelShape(), DeviceSpeed(), std::move(requests));
+  auto run = Simulate(Config(n_stages), EvenStages(ModelShape(), DeviceSpeed(), n_stages),
+                      ModelShape(), std::move(requests));
   REQUIRE(run.ok());
   return *std::move(run);
 }
@@ -42,9 +43,9 @@ TEST_CASE("A decode waits on stage 0 for the token of the previous step") {
     const StepWork& before = run.steps[i - 1].work;
     double turn_s = speed.hop_s;
     for (int32_t s = 0; s < 2; ++s) {
-      turn_s += StageCost(ModelShape(), speed, 2, s).Seconds(before);
+      turn_s += StageCost(ModelShape(), speed, 16, s == 1).Seconds(before);
     }
-    turn_s += StageCost(ModelShape(), speed, 2, 0).HopSeconds(before);
+    turn_s += StageCost(ModelShape(), speed, 16, false).HopSeconds(before);
     REQUIRE(run.steps[i].first_stage_s - run.steps[i - 1].first_stage_s == Catch::Approx(turn_s));
   }
 }

@@ -33,12 +33,9 @@ StepWork WorkOf(const v1::StepPlan& plan) {
   return work;
 }
 
-StageCost::StageCost(const ModelShape& shape, const DeviceSpeed& speed, int32_t n_stages,
-                     int32_t stage)
-    : shape_(shape),
-      speed_(speed),
-      n_layers_(shape.n_layers / n_stages + (stage < shape.n_layers % n_stages ? 1 : 0)),
-      has_head_(stage + 1 == n_stages) {}
+StageCost::StageCost(const ModelShape& shape, const DeviceSpeed& speed, int32_t n_layers,
+                     bool has_head)
+    : shape_(shape), speed_(speed), n_layers_(n_layers), has_head_(has_head) {}
 
 double StageCost::ProductSeconds(double n_parameters, int32_t n_rows) const {
   if (n_rows == 0) return 0;

@@ -57,8 +57,8 @@ StepWork WorkOf(const v1::StepPlan& plan);
 // Computes the seconds per step for a stage's layers and, on the last stage, the head.
 class StageCost {
  public:
-  // REQUIRES: n_stages <= shape.n_layers. The first stages get the remaining layers.
-  StageCost(const ModelShape& shape, const DeviceSpeed& speed, int32_t n_stages, int32_t stage);
+  // has_head: the stage is the last one.
+  StageCost(const ModelShape& shape, const DeviceSpeed& speed, int32_t n_layers, bool has_head);
 
   double Seconds(const StepWork& work) const;
   // Seconds to send a step's hidden states to the next stage.

@@ -18,7 +18,7 @@ v1::StepPlan PlanOf(int n_sequences, uint32_t start, uint32_t n_tokens) {
 }
 
 double OneStageMs(const v1::StepPlan& plan) {
-  return StageCost(ModelShape(), DeviceSpeed(), 1, 0).Seconds(WorkOf(plan)) * 1e3;
+  return StageCost(ModelShape(), DeviceSpeed(), 32, true).Seconds(WorkOf(plan)) * 1e3;
 }
 
 TEST_CASE("The cost model reproduces the steps that it was fitted to") {
@@ -59,15 +59,16 @@ TEST_CASE("Rows beyond one tile cost whole tiles") {
 TEST_CASE("Stages divide the time of one stage, and only the last has the LM head") {
   const v1::StepPlan plan = PlanOf(16, 255, 1);
   const StepWork work = WorkOf(plan);
-  for (int32_t n_stages : {2, 3, 4}) {
+  for (int32_t n_stages : {2, 4, 8}) {
     double seconds = 0;
     for (int32_t s = 0; s < n_stages; ++s) {
-      seconds += StageCost(ModelShape(), DeviceSpeed(), n_stages, s).Seconds(work);
+      seconds +=
+          StageCost(ModelShape(), DeviceSpeed(), 32 / n_stages, s + 1 == n_stages).Seconds(work);
     }
     REQUIRE(seconds * 1e3 == Catch::Approx(OneStageMs(plan)));
   }
-  REQUIRE(StageCost(ModelShape(), DeviceSpeed(), 4, 3).Seconds(work) >
-          StageCost(ModelShape(), DeviceSpeed(), 4, 2).Seconds(work));
+  REQUIRE(StageCost(ModelShape(), DeviceSpeed(), 8, true).Seconds(work) >
+          StageCost(ModelShape(), DeviceSpeed(), 8, false).Seconds(work));
 }
 
 }  // namespace
