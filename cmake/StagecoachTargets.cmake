@@ -21,6 +21,16 @@ function(stagecoach_library name)
   target_link_libraries(stagecoach_${name} PUBLIC ${ARG_DEPS})
 endfunction()
 
+# stagecoach_released(NAME): a program of a release, which finds the libraries that deploy/release.sh puts beside it. They
+# come before LD_LIBRARY_PATH, whose libraries of the same names may be others. CUDA's libraries have to fit the machine,
+# so its builds are not packed in this way.
+function(stagecoach_released name)
+  if(NOT STAGECOACH_CUDA)
+    set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/../lib/stagecoach")
+    target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
+  endif()
+endfunction()
+
 # Links Catch2's main(). Without Catch2, "all" does not contain the program.
 function(stagecoach_link_catch2 name)
   target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)

@@ -2,25 +2,57 @@
 # From a fresh checkout to a streamed answer: installs missing dependencies, builds, serves the demo model on a router
 # and two CPU stages, each in its own process, and sends it a question. On a terminal a chat follows; then everything is
 # stopped.
-#   deploy/quickstart.sh           a second run starts in seconds
-#   deploy/quickstart.sh --keep    keeps serving on the default ports until ctrl-C
+#   deploy/quickstart.sh                  a second run starts in seconds
+#   deploy/quickstart.sh --bundle FILE    installs and builds nothing: unpacks a release's bundle into this folder
+#   quickstart.sh                         in the folder of an unpacked bundle: the same
+#   ... --keep                            keeps serving on the default ports until ctrl-C
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly MODEL=deploy/demo-model
-readonly BIN=build/cpu/bin
-readonly LOGS=build/quickstart
 readonly QUESTION="When does the next coach leave from Greywell to Elmstead after 12:00 on Sunday?"
 
 die() { echo "quickstart: error: $*" >&2; exit 1; }
 
 keep=
-case ${1:-} in
-  '') ;;
-  --keep) keep=1 ;;
-  *) die "usage: deploy/quickstart.sh [--keep]" ;;
-esac
-[ -f "$MODEL/model.safetensors" ] || die "$PWD/$MODEL is incomplete: is this a whole checkout?"
+bundle=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --keep) keep=1 ;;
+    --bundle)
+      [ -f "${2:-}" ] || die "--bundle needs the file of a bundle, stagecoach-VERSION-linux-x86_64.tar.gz"
+      bundle=$2
+      shift
+      ;;
+    *) die "usage: deploy/quickstart.sh [--bundle FILE] [--keep]" ;;
+  esac
+  shift
+done
+
+# Unpacks the bundle, and enters its folder.
+enter_bundle() {
+  echo "quickstart: unpacking $bundle"
+  local folder
+  folder=$(tar -tzf "$bundle" | sed -n '1s|/.*||p') && [ -n "$folder" ] || die "$bundle cannot be read"
+  tar -xzf "$bundle"
+  [ -x "$folder/bin/stagecoach" ] || die "$bundle is not a bundle of stagecoach"
+  cd "$folder"
+}
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly here
+if [ -n "$bundle" ]; then
+  enter_bundle
+elif [ -x "$here/bin/stagecoach" ]; then
+  cd "$here"
+  bundle=$here
+else
+  cd "$here/.."
+fi
+if [ -n "$bundle" ]; then
+  readonly MODEL=share/stagecoach/demo-model BIN=bin LOGS=quickstart-logs
+else
+  readonly MODEL=deploy/demo-model BIN=build/cpu/bin LOGS=build/quickstart
+fi
+[ -f "$MODEL/model.safetensors" ] || die "$PWD/$MODEL is incomplete: is it all here?"
 mkdir -p "$LOGS"
 
 # step NAME COMMAND...: shows the command's output on a terminal; elsewhere only if it fails.
@@ -64,8 +96,14 @@ stop() {
   server=
 }
 
-step "installing what is missing" deploy/install-deps.sh
-step "building (the first time takes some minutes)" build
+if [ -n "$bundle" ]; then
+  # The loader's own words come first.
+  "$BIN/stagecoach" --version >/dev/null ||
+    die "the programs need x86-64 and glibc 2.36 (Debian 12, Ubuntu 24.04) or later; this is $(uname -m) with $(getconf GNU_LIBC_VERSION || echo 'another C library')"
+else
+  step "installing what is missing" deploy/install-deps.sh
+  step "building (the first time takes some minutes)" build
+fi
 
 addresses=(--grpc 127.0.0.1:0 --http 127.0.0.1:0 --metrics 127.0.0.1:0)
 [ -z "$keep" ] || addresses=()
@@ -84,7 +122,7 @@ echo "> $QUESTION"
 "$BIN/stagecoach" generate --server "$address" --chat "$QUESTION" --temperature 0 --max-tokens 200
 cat <<END
 
-That was $MODEL, a small model made for this project that knows a coach timetable. To go on:
+That was $MODEL, a small model made for this project that knows a coach timetable. To go on${bundle:+, in $PWD}:
   $BIN/stagecoach serve $MODEL --stages 2 --http 127.0.0.1:8000
                                                   serve it, for HTTP, too; ctrl-C stops
   $BIN/stagecoach chat                            talk to what is being served

@@ -3,10 +3,12 @@
 libraries that they load: no shell, no package manager.
 
   rootfs.py --bin DIR [--tar OUT.tar] --sbom OUT.spdx.json PROGRAM...
+  rootfs.py --bin DIR --installed --sbom OUT.spdx.json PROGRAM...
   rootfs.py --bin DIR --update-lock PROGRAM...
 
 Libraries come from packages of the distribution on which the programs were linked; DISTRIBUTION.lock beside this file
-pins their versions and checksums. CUDA's libraries come from the wheels pinned in deploy/cuda-wheels.txt, as installed
+pins their versions and checksums. With --installed, the bill of materials is that of a bundle, which carries this machine's
+libraries without the C library. CUDA's libraries come from the wheels pinned in deploy/cuda-wheels.txt, as installed
 by deploy/cuda-toolkit.sh. The same programs and lock give the same bytes.
 """
 import argparse
@@ -29,6 +31,7 @@ ROOT = HERE.parents[1]
 WHEELS = ROOT / "deploy" / "cuda-wheels.txt"
 RUST_LOCK = ROOT / "common" / "text" / "rust" / "Cargo.lock"
 USER = 65532
+C_LIBRARY = "libc6"  # the package that is on every machine
 Package = collections.namedtuple("Package", "name version sha256")
 
 
@@ -119,6 +122,12 @@ def write_lock(names):
         fields = dict(re.findall(r"^(\S+): (.*)$", output("apt-cache", "show", "--no-all-versions", name), re.M))
         lines.append(f"{name} {fields['Version']} {fields['SHA256']}\n")
     lock_path().write_text("# Packages of the images: name, version, SHA-256. Made by rootfs.py --update-lock.\n" + "".join(lines))
+
+
+def installed(names):
+    """The packages as they are on this machine, where no checksum of the package's file is kept."""
+    versions = dict(line.split() for line in output("dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names).splitlines())
+    return [Package(name, versions[name], None) for name in sorted(names)]
 
 
 def fetch(package, cache):
@@ -268,6 +277,7 @@ def main():
     parser.add_argument("--version", default="0", help="version of the programs")
     parser.add_argument("--cache", type=pathlib.Path, default=ROOT / "build" / "images" / "packages")
     parser.add_argument("--update-lock", action="store_true")
+    parser.add_argument("--installed", action="store_true", help="the bill of materials names packages as they are installed")
     parser.add_argument("programs", nargs="+")
     flags = parser.parse_args()
     programs = [flags.bin / program for program in flags.programs]
@@ -280,10 +290,13 @@ def main():
     if flags.update_lock:
         return write_lock(names)
     others = {name: loaded[name] for name, package in owner.items() if package is None}
-    lock = read_lock()
-    if missing := sorted(names - lock.keys()):
-        die(f"{lock_path().name} lacks {', '.join(missing)}: renew it with --update-lock")
-    packages = [lock[name] for name in sorted(names)]
+    if flags.installed:
+        packages = installed(names - {C_LIBRARY})
+    else:
+        lock = read_lock()
+        if missing := sorted(names - lock.keys()):
+            die(f"{lock_path().name} lacks {', '.join(missing)}: renew it with --update-lock")
+        packages = [lock[name] for name in sorted(names)]
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     if flags.tar:
         with tempfile.TemporaryDirectory() as scratch:
