@@ -66,7 +66,7 @@ glibc=${glibc#GLIBC_}
 # Not xz, which a bare Debian or Ubuntu has no program to unpack.
 pack "$name.tar.gz" "$name"
 python3 "$root/deploy/packages/wheel.py" --tree "$tree" --version "$version" --glibc "$glibc" --out "$out" --level "$level"
-"$root/deploy/packages/deb.sh" --tree "$tree" --version "$version" --glibc "$glibc" --out "$out" "${deb_flags[@]}"
+"$root/deploy/packages/deb.sh" "$tree" "$version" "$glibc" "$out" "${deb_flags[@]}"
 
 # The same content as `helm package`, but with fixed dates.
 mkdir "$scratch/stagecoach"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs a release's tree as a Debian package.
-#   deb.sh --tree DIR --version VERSION --glibc VERSION --out DIR [DPKG_DEB_FLAG...]
+#   deb.sh TREE VERSION GLIBC_VERSION OUT [DPKG_DEB_FLAG...]
 # Libraries of which a machine gets security updates, under a name that all known releases of Debian and Ubuntu have, come
 # from there; the others are carried. The same tree gives the same bytes.
 set -euo pipefail
@@ -11,9 +11,9 @@ readonly here
 readonly of_the_machine='libssl.so.3 libcrypto.so.3 libz.so.1'
 readonly their_packages='libssl3 (>= 3.0.0) | libssl3t64, zlib1g (>= 1:1.2.13)'
 
-[ $# -ge 8 ] || { echo "usage: deb.sh --tree DIR --version VERSION --glibc VERSION --out DIR [DPKG_DEB_FLAG...]" >&2; exit 2; }
-tree=$2 version=$4 glibc=$6 out=$8
-shift 8
+[ $# -ge 4 ] || { echo "usage: deb.sh TREE VERSION GLIBC_VERSION OUT [DPKG_DEB_FLAG...]" >&2; exit 2; }
+tree=$1 version=$2 glibc=$3 out=$4
+shift 4
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 root=$scratch/root

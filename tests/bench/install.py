@@ -29,7 +29,7 @@ WAYS = {  # file of the release, packages of the system, commands
     "bundle": ("*-linux-*.tar.gz", (), ("bash quickstart.sh --bundle {file}",)),
     "wheel": ("*.whl", ("python3-venv",), ("python3 -m venv venv", "venv/bin/pip install -q --no-index {file}",
                                            f"venv/bin/stagecoach generate --model venv/share/stagecoach/demo-model {ASK}")),
-    "deb": ("*.deb", ("libssl3", "zlib1g"), ("dpkg --install ./{file}",
+    "deb": ("*.deb", ("libssl3",), ("dpkg --install ./{file}",
                                              f"stagecoach generate --model /usr/share/stagecoach/demo-model {ASK}")),
 }
 
@@ -67,11 +67,12 @@ def main():
             took[way].append(seconds(files[way], packages, commands))
     for way, (_, _, commands) in WAYS.items():
         median = statistics.median(took[way])
-        emit({"name": f"install/{way}", "value": round(median, 2), "unit": "s to the first answer", "reference": f"goal: at most {GOAL_S} s",
-              "ratio": round(median / GOAL_S, 3), "met": median <= GOAL_S, "seconds": [round(one, 2) for one in sorted(took[way])],
-              "commands": len(commands), "file_bytes": files[way].stat().st_size, "model": "demo-model", "machine": machine_of("cpu", []),
-              "date": datetime.date.today().isoformat(), "commit": commit_of(), "command": f"tests/bench/install.py --rounds {args.rounds}"},
-             args.out)
+        emit({"name": f"install/{way}", "value": round(median, 2), "unit": "s to the first answer",
+              "reference": f"goal: at most {GOAL_S} s", "ratio": round(median / GOAL_S, 3), "met": median <= GOAL_S,
+              "seconds": [round(one, 2) for one in sorted(took[way])], "commands": len(commands),
+              "file_bytes": files[way].stat().st_size, "model": "demo-model", "machine": machine_of("cpu", []),
+              "date": datetime.date.today().isoformat(), "commit": commit_of(),
+              "command": f"tests/bench/install.py --rounds {args.rounds}"}, args.out)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     root = bare.Root(folder)
     root.run("/opt/bin/program", "--flag")
 
-Programs run there with the folder as their root and this machine's network. This needs root or user namespaces.
+Files that this user may not read are left out. Programs run there with the folder as their root and this machine's network.
+This needs root or user namespaces.
 """
 import os
 import pathlib
@@ -41,6 +42,19 @@ def _with_dependencies(names, stanzas):
     return found
 
 
+def _unshare():
+    """A command before another that gives it mounts and processes of its own; None: not allowed here."""
+    for user in ([], ["--map-root-user"]):
+        command = ["unshare", *user, "--mount", "--pid", "--fork", "--kill-child"]
+        if subprocess.run([*command, "true"], capture_output=True).returncode == 0:
+            return command
+    return None
+
+
+def is_possible():
+    return _unshare() is not None
+
+
 class Root:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -59,7 +73,7 @@ class Root:
         new = sorted(_with_dependencies(names, self._stanzas) - self._installed)
         listed = subprocess.run(["dpkg-query", "-L", *new], check=True, capture_output=True, text=True).stdout.splitlines()
         files = sorted({path[1:] for path in listed if path.startswith("/") and not LEFT_OUT.match(path) and path[1:] not in LINKS
-                        and (not os.path.isdir(path) or os.path.islink(path)) and os.path.lexists(path)})
+                        and (os.path.islink(path) or os.path.isfile(path) and os.access(path, os.R_OK))})
         packed = subprocess.run(["tar", "-C", "/", "-cf", "-", "--null", "--files-from=-"], check=True, stdout=subprocess.PIPE,
                                 input="\0".join(files).encode()).stdout
         subprocess.run(["tar", "-C", self.folder, "-xf", "-", "--keep-directory-symlink", "--no-same-owner"], check=True, input=packed)
@@ -73,10 +87,7 @@ class Root:
         (self.folder / "var/lib/dpkg/status").write_text(status)
 
     def run(self, *command, **options):
-        unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        if subprocess.run([*unshare, "true"], capture_output=True).returncode:
-            unshare.insert(1, "--map-root-user")
-        return subprocess.run([*unshare, "sh", "-c", ENTER, self.folder, *map(str, command)], capture_output=True, text=True,
+        return subprocess.run([*_unshare(), "sh", "-c", ENTER, self.folder, *map(str, command)], capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp"}, **options)
 
     def files(self):

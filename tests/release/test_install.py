@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUESTION = "When does the next coach leave from Greywell to Elmstead after 12:00 on Sunday?"  # as deploy/quickstart.sh asks
 ASK = ("--stages", "2", "--chat", QUESTION, "--temperature", "0", "--max-tokens", "200")
 OF_THE_MACHINE = re.compile(r"(libc|libm|libdl|libpthread|librt|libresolv|ld-linux-x86-64)\.so\.\d+$")
-OF_THE_DEB = ("libssl3", "zlib1g")
+pytestmark = pytest.mark.skipif(not bare.is_possible(), reason="needs root or user namespaces")
 
 
 def run(*command, **options):
@@ -94,15 +94,14 @@ def version():
 def test_the_debian_package_answers_and_leaves_nothing(release, tmp_path, answer):
     root = bare.Root(tmp_path)
     package, = release.glob("*.deb")
-    before = root.files()
     (root.folder / "stagecoach.deb").write_bytes(package.read_bytes())
+    bare_files = root.files()
     refused = root.run("dpkg", "--install", "/stagecoach.deb")
     assert refused.returncode and "stagecoach depends on libssl3" in refused.stderr, refused.stderr
     root.run("dpkg", "--purge", "stagecoach")
-    root.add(*OF_THE_DEB)
-    (root.folder / "stagecoach.deb").unlink()
+    assert root.files() == bare_files
+    root.add("libssl3")
     before = root.files()
-    (root.folder / "stagecoach.deb").write_bytes(package.read_bytes())
 
     installed = root.run("dpkg", "--install", "/stagecoach.deb")
     assert installed.returncode == 0, installed.stderr
@@ -123,7 +122,7 @@ def test_the_debian_package_answers_and_leaves_nothing(release, tmp_path, answer
     assert removed.returncode == 0 and secret.exists(), removed.stderr
     purged = root.run("dpkg", "--purge", "stagecoach")
     assert purged.returncode == 0, purged.stderr
-    assert root.files() - before == {"stagecoach.deb"} and before <= root.files()
+    assert root.files() == before
 
 
 @pytest.fixture(scope="module")
