@@ -9,6 +9,7 @@ these is not part of it either.
 """
 import argparse
 import datetime
+import os
 import pathlib
 import re
 import statistics
@@ -61,6 +62,7 @@ def main():
     files = {way: next(iter(args.release.glob(pattern)), None) for way, (pattern, _, _) in WAYS.items()}
     if None in files.values():
         sys.exit(f"{args.release} is not complete: run deploy/release.sh")
+    load = round(os.getloadavg()[0], 1)
     took = {way: [] for way in WAYS}
     for _ in range(args.rounds):
         for way, (_, packages, commands) in WAYS.items():
@@ -71,6 +73,7 @@ def main():
               "reference": f"goal: at most {GOAL_S} s", "ratio": round(median / GOAL_S, 3), "met": median <= GOAL_S,
               "seconds": [round(one, 2) for one in sorted(took[way])], "commands": len(commands),
               "file_bytes": files[way].stat().st_size, "model": "demo-model", "machine": machine_of("cpu", []),
+              "load_average_before": load,
               "date": datetime.date.today().isoformat(), "commit": commit_of(),
               "command": f"tests/bench/install.py --rounds {args.rounds}"}, args.out)
 
