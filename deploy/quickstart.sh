@@ -31,9 +31,9 @@ done
 enter_bundle() {
   echo "quickstart: unpacking $bundle"
   local folder
-  folder=$(tar -tzf "$bundle" | sed -n '1s|/.*||p') && [ -n "$folder" ] || die "$bundle cannot be read"
+  folder=$(tar -tzf "$bundle" | sed -n 's|/bin/stagecoach$||p') || folder=
+  [ -n "$folder" ] || die "$bundle is not a bundle of stagecoach, or not all of it"
   tar -xzf "$bundle"
-  [ -x "$folder/bin/stagecoach" ] || die "$bundle is not a bundle of stagecoach"
   cd "$folder"
 }
 

@@ -30,12 +30,13 @@ def package_of(path):
 
 
 def copy_of_packages(packages, out):
-    """A file for each text, named after its packages. Also copies the texts that Debian's copyright files only name."""
+    """A file for each text, named after its packages, in whose names there is no underscore. Also copies the
+    texts that Debian's copyright files only name."""
     of, named = collections.defaultdict(list), set()
     for package in packages:
         of[(DOC / package / "copyright").read_text()].append(package)
     for text, same in of.items():
-        (out / f"{','.join(same)}.txt").write_text(text)
+        (out / f"{'_'.join(same)}.txt").write_text(text)
         named |= set(re.findall(rf"{COMMON}/([\w.-]*\w)", text))
     for name in sorted(named):
         if (COMMON / name).exists():

@@ -8,7 +8,9 @@ The same tree gives the same bytes.
 """
 import argparse
 import base64
+import csv
 import hashlib
+import io
 import os
 import pathlib
 import time
@@ -46,7 +48,8 @@ def main():
                               "License-Expression: Apache-2.0\nLicense-File: LICENSE\nLicense-File: NOTICE\n"
                               f"Description-Content-Type: text/markdown\n\n{(flags.tree / 'README.md').read_text()}").encode(), 0),
         (f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: stagecoach\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(), 0)]
-    record = ""
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
     with zipfile.ZipFile(flags.out / f"{name}-{tag}.whl", "w", zipfile.ZIP_DEFLATED, compresslevel=flags.level) as wheel:
         def add(entry, content, executable=0):
             one = zipfile.ZipInfo(entry, date)
@@ -56,8 +59,9 @@ def main():
         for entry, content, executable in contents:
             add(entry, content, executable)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-            record += f"{entry},sha256={digest},{len(content)}\n"
-        add(f"{info}/RECORD", (record + f"{info}/RECORD,,\n").encode())
+            rows.writerow((entry, f"sha256={digest}", len(content)))
+        rows.writerow((f"{info}/RECORD", "", ""))
+        add(f"{info}/RECORD", record.getvalue().encode())
 
 
 if __name__ == "__main__":
