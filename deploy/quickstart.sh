@@ -122,13 +122,14 @@ echo "> $QUESTION"
 "$BIN/stagecoach" generate --server "$address" --chat "$QUESTION" --temperature 0 --max-tokens 200
 cat <<END
 
-That was $MODEL, a small model made for this project that knows a coach timetable. To go on${bundle:+, in $PWD}:
+That was $MODEL, a small model made for this project that knows a coach timetable. To go on:
   $BIN/stagecoach serve $MODEL --stages 2 --http 127.0.0.1:8000
                                                   serve it, for HTTP, too; ctrl-C stops
   $BIN/stagecoach chat                            talk to what is being served
   $BIN/stagecoach serve /path/to/model --stages N your own model: config.json, safetensors, tokenizer.json
   $BIN/stagecoach generate --help                 one prompt; batch --help: a file of them
 END
+[ -z "$bundle" ] || echo "These commands are for the folder $PWD."
 
 if [ -n "$keep" ]; then
   echo

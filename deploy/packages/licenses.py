@@ -17,8 +17,7 @@ import shutil
 import carried
 from rootfs import ROOT, die, output
 
-# One header of each library that is only headers; its package has the licence.
-HEADERS = ("boost/version.hpp", "CLI/CLI.hpp", "zmq.hpp", "nlohmann/json.hpp", "xxhash.h")
+INSTALLED_BY = ROOT / "deploy" / "install-deps.sh"
 DOC = pathlib.Path("/usr/share/doc")
 COMMON = pathlib.Path("/usr/share/common-licenses")
 IS_LICENSE = re.compile(r"(un)?licen[cs]e|copying|copyright|notice", re.I)
@@ -27,6 +26,13 @@ RUST = ROOT / "common" / "text" / "rust" / "Cargo.toml"
 
 def package_of(path):
     return re.split("[:,]", output("dpkg", "-S", path))[0]
+
+
+def development_packages():
+    """The packages of headers that a build uses: some libraries are only headers, and so are compiled in."""
+    text = INSTALLED_BY.read_text()
+    names = re.findall(r"[\w.+-]+-dev\b", text.partition("packages=(")[2].partition(")")[0]) + re.findall(r"libboost[\w.-]*-dev\b", text)
+    return {name for name in names if (DOC / name / "copyright").exists()}
 
 
 def copy_of_packages(packages, out):
@@ -93,7 +99,7 @@ def main():
     libraries = carried.carried(flags.programs)
     if strangers := [str(file) for _, file, package in libraries if package is None]:
         die(f"of no package, so their licence is not known: {', '.join(strangers)}")
-    copy_of_packages(sorted({package for _, _, package in libraries} | {package_of(f"/usr/include/{one}") for one in HEADERS}), flags.out)
+    copy_of_packages(sorted({package for _, _, package in libraries} | development_packages()), flags.out)
     write_crates(flags.out / "rust-crates.txt")
     copy_of_rust(flags.out)
 
