@@ -258,7 +258,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                                          .cors_origins = flags.serve.cors,
                                          .limits = http::HttpLimits(flags.serve.http_limits),
                                          .responses = flags.serve.responses},
-                                        access, &frontend, sources, LoadsOfAll(pipelines)));
+                                        access, &frontend, sources, LoadsOfAll(pipelines),
+                                        RecoveriesOfAll(pipelines)));
     }
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,
                         ServeMetrics(flags.serve.metrics, sources));

@@ -187,6 +187,12 @@ std::vector<v1::StageStatus> ServedPipeline::StageStatuses() const {
   return statuses;
 }
 
+std::vector<Recovery> ServedPipeline::LatestRecoveries() const {
+  std::vector<Recovery> latest = keeper_.Latest();
+  for (Recovery& recovery : latest) recovery.replica = context_.replica;
+  return latest;
+}
+
 PrepareGrammar ServedPipeline::MakeGrammars(bool patient) const {
   return MakeGrammarClient(
       options_.addresses.back(),

@@ -13,6 +13,7 @@
 #include "common/flight/flight_recorder.h"
 #include "common/metrics/stage_collector.h"
 #include "common/model/model_spec.h"
+#include "common/recoveries.h"
 #include "router/dispatch/grammar_client.h"
 #include "router/dispatch/pipeline_keeper.h"
 #include "router/dispatch/pipeline_setup.h"
@@ -75,6 +76,7 @@ class ServedPipeline {
   // Per stage, a description of its stall; empty: not stalled.
   std::vector<std::string> StalledStages() const { return watch_.Read().stalled; }
   std::vector<v1::StageStatus> StageStatuses() const;
+  std::vector<Recovery> LatestRecoveries() const;
   const StageStats& stage_stats() const { return stage_stats_; }
 
   // Prepares grammars on the last stage. While that is being replaced, it waits, or fails with

@@ -112,6 +112,16 @@ std::vector<v1::StageStatus> StageStatuses(const Pipelines& pipelines) {
   return statuses;
 }
 
+Recoveries RecoveriesOfAll(const Pipelines& pipelines) {
+  return [&pipelines] {
+    std::vector<Recovery> all;
+    for (const ServedPipeline* pipeline : Present(pipelines)) {
+      for (Recovery& recovery : pipeline->LatestRecoveries()) all.push_back(std::move(recovery));
+    }
+    return all;
+  };
+}
+
 StageLoads LoadsOfAll(const Pipelines& pipelines) {
   return MakeStageLoads([&pipelines] {
     std::vector<std::optional<v1::StatsResponse>> stats;

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/append_only.h"
+#include "common/recoveries.h"
 #include "common/stage_loads.h"
 #include "router/replicas/replica_set.h"
 #include "router/served_pipeline.h"
@@ -42,5 +43,6 @@ PrepareGrammar GrammarPreparer(const Pipelines& pipelines);
 // These report on all stages, pipeline by pipeline.
 std::vector<v1::StageStatus> StageStatuses(const Pipelines& pipelines);
 StageLoads LoadsOfAll(const Pipelines& pipelines);
+Recoveries RecoveriesOfAll(const Pipelines& pipelines);
 
 }  // namespace stagecoach::router

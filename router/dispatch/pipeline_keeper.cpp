@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -155,6 +156,7 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
       lost_epoch = lease_.epoch();
       recovering_ = std::string(loss.message());
     }
+    NoteLoss(loss);
     changed_.notify_all();
     PhaseClock clock;
     spdlog::log(planned ? spdlog::level::info : spdlog::level::err,
@@ -164,7 +166,10 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
     client->Stop();
     client = nullptr;
     const absl::StatusOr<RestoredPipeline> restored =
-        Recover(lost_epoch, stop, [&clock](RecoveryPhase phase) { clock.Enter(phase); });
+        Recover(lost_epoch, stop, [this, &clock](RecoveryPhase phase) {
+          clock.Enter(phase);
+          NotePhase(phase);
+        });
     if (stop.stop_requested()) return;
     if (!restored.ok()) {
       return Lose(absl::UnavailableError(fmt::format("{}; it was not replaced: {}",
@@ -177,6 +182,10 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
       recovering_.clear();
       if (lost) ++recoveries_.at(lost->stage).at(static_cast<size_t>(lost->cause));
       for (size_t i = 0; i < took.size(); ++i) times_[i] += took[i];
+      Recovery& latest = latest_.back();
+      latest.lasted = std::accumulate(took.begin(), took.end(), latest.lasted);
+      latest.phase.clear();
+      latest.kv_kept = restored->kv_kept;
     }
     const uint64_t epoch = restored->lease.epoch();
     spdlog::info("the pipeline works again after {} in epoch {}, {} its KV cache", Describe(took),
@@ -245,6 +254,32 @@ absl::StatusOr<v1::Lease> PipelineKeeper::AwaitLease(uint64_t epoch) const {
       lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_ || client_ != nullptr; });
   if (!ended_ && lease_.epoch() > epoch) return lease_;
   return absl::UnavailableError(ended_ ? "the pipeline is lost" : "the pipeline did not change");
+}
+
+void PipelineKeeper::NoteLoss(const absl::Status& loss) {
+  const std::optional<StageLoss> lost = LossOf(loss);
+  Recovery recovery{.reason = std::string(loss.message()),
+                    .began = std::chrono::system_clock::now(),
+                    .phase = std::string(kRecoveryPhases.front())};
+  if (lost) recovery.stage = lost->stage;
+  const MutexLock lock(mutex_);
+  last_began_ = Clock::now();
+  latest_.push_back(std::move(recovery));
+  if (latest_.size() > kMostLatest) latest_.pop_front();
+}
+
+void PipelineKeeper::NotePhase(RecoveryPhase phase) {
+  const MutexLock lock(mutex_);
+  latest_.back().phase = kRecoveryPhases[static_cast<size_t>(phase)];
+}
+
+std::vector<Recovery> PipelineKeeper::Latest() const {
+  const MutexLock lock(mutex_);
+  std::vector<Recovery> latest(latest_.begin(), latest_.end());
+  if (!latest.empty() && !latest.back().phase.empty()) {
+    latest.back().lasted = Clock::now() - last_began_;
+  }
+  return latest;
 }
 
 PipelineKeeper::Report PipelineKeeper::Read() const {

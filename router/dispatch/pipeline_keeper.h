@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -20,6 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "common/recoveries.h"
 #include "router/dispatch/pipeline_setup.h"
 #include "router/dispatch/recovery_times.h"
 #include "router/dispatch/stage_loss.h"
@@ -59,6 +61,8 @@ class PipelineKeeper final : public StageClient {
   // Losses in a row without a single result between them, after which the pipeline is lost for
   // good. Three are needed to find a request that kills a stage.
   static constexpr int kMostBarrenLosses = 10;
+  // Recoveries that are remembered.
+  static constexpr size_t kMostLatest = 8;
 
   // Programs that end together get their signals at almost the same time. A worker that shuts down
   // is not replaced if the router must stop, too.
@@ -91,6 +95,8 @@ class PipelineKeeper final : public StageClient {
     RecoveryTimes times{};
   };
   Report Read() const;
+  // The latest recoveries, oldest first. The last one may be in progress. `replica` is not set.
+  std::vector<Recovery> Latest() const;
 
  private:
   absl::Status Open(const v1::Lease& lease);
@@ -104,6 +110,8 @@ class PipelineKeeper final : public StageClient {
   absl::StatusOr<RestoredPipeline> Recover(uint64_t lost_epoch, const std::stop_token& stop,
                                            const EnterPhase& enter);
   void Lose(const absl::Status& reason);
+  void NoteLoss(const absl::Status& loss);
+  void NotePhase(RecoveryPhase phase);
 
   const PipelineKeeperHooks hooks_;
   StageClientEvents events_;
@@ -119,7 +127,9 @@ class PipelineKeeper final : public StageClient {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // lost for good, or stopping
   std::vector<std::array<uint64_t, kLossCauses>> recoveries_ ABSL_GUARDED_BY(mutex_);
   RecoveryTimes times_ ABSL_GUARDED_BY(mutex_){};
-  std::jthread thread_;  // last: uses all above
+  std::deque<Recovery> latest_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point last_began_ ABSL_GUARDED_BY(mutex_);  // of the last of them
+  std::jthread thread_;                                   // last: uses all above
 };
 
 }  // namespace stagecoach::router

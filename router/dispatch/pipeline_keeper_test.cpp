@@ -236,6 +236,27 @@ TEST_CASE("recoveries are counted by stage and cause") {
   CHECK(fixture.keeper.Read().recoveries == Recoveries{{{0, 0, 0}, {1, 2, 0}}});
 }
 
+TEST_CASE("the latest recoveries are remembered, with what was lost and whether the KV cache was") {
+  Fixture fixture;
+  CHECK(fixture.keeper.Latest().empty());
+  for (size_t i = 0; i < PipelineKeeper::kMostLatest + 1; ++i) {
+    fixture.kv_kept = i == PipelineKeeper::kMostLatest;
+    fixture.Lose("stage 1 is lost, time " + std::to_string(i));
+    CHECK(fixture.Next().starts_with("interrupted"));
+    CHECK(fixture.Next().starts_with("resumed"));
+    fixture.client().Result(1);
+    CHECK(fixture.Next().starts_with("result"));
+  }
+  const std::vector<Recovery> latest = fixture.keeper.Latest();
+  REQUIRE(latest.size() == PipelineKeeper::kMostLatest);
+  CHECK(latest.front().reason == "stage 1 is lost, time 1");
+  CHECK_FALSE(latest.front().kv_kept);
+  CHECK(latest.back().stage == 1);
+  CHECK(latest.back().phase.empty());
+  CHECK(latest.back().lasted.count() > 0);
+  CHECK(latest.back().kv_kept);
+}
+
 TEST_CASE("a failed attempt to restore is repeated, after the loss of the same epoch") {
   Fixture fixture({absl::UnavailableError("stage 0 died too"), absl::OkStatus()});
   fixture.Lose("stage 1 is lost");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <ctime>
 #include <utility>
@@ -91,12 +92,13 @@ int64_t StartedAt() {
 
 HttpApi::HttpApi(Frontend* frontend, std::shared_ptr<Access> access,
                  std::vector<std::string> cors_origins, Sources sources, StageLoads stage_loads,
-                 const ResponseLimits& responses)
+                 Recoveries recoveries, const ResponseLimits& responses)
     : frontend_(frontend),
       access_(std::move(access)),
       cors_(std::move(cors_origins)),
       sources_(std::move(sources)),
       stage_loads_(std::move(stage_loads)),
+      recoveries_(std::move(recoveries)),
       responses_(responses) {
   sources_.push_back(metrics_.collectable());
   StartedAt();
@@ -265,6 +267,19 @@ void HttpApi::Metrics(Call call) {
   });
 }
 
+ServerState HttpApi::State() const {
+  ServerState state{.reason = frontend_->NotReady()};
+  if (recoveries_ != nullptr) state.recoveries = recoveries_();
+  const bool recovers = std::any_of(state.recoveries.begin(), state.recoveries.end(),
+                                    [](const Recovery& one) { return !one.phase.empty(); });
+  if (draining_) {
+    state.word = "draining";
+  } else if (!state.reason.empty()) {
+    state.word = recovers ? "recovering" : "stalled";
+  }
+  return state;
+}
+
 void HttpApi::Status(Call call) {
   Beside(call, [this, exchange = call.exchange] {
     v1::Model model;
@@ -272,7 +287,7 @@ void HttpApi::Status(Call call) {
     const auto compute_ms =
         stage_loads_ == nullptr ? std::vector<std::optional<double>>() : stage_loads_();
     HttpResponse response =
-        status.ok() ? Json(StatusJson(model, compute_ms)) : ErrorResponse(status);
+        status.ok() ? Json(StatusJson(model, compute_ms, State())) : ErrorResponse(status);
     response.fields.emplace_back("Cache-Control", "no-store");
     exchange->Respond(std::move(response));
   });

@@ -21,6 +21,7 @@
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/http/http_metrics.h"
 #include "router/frontend/http/http_server.h"
+#include "router/frontend/http/model_json.h"
 #include "router/frontend/http/responses/response_store.h"
 
 namespace stagecoach::router {
@@ -35,9 +36,11 @@ class HttpApi {
   using Sources = std::vector<std::shared_ptr<prometheus::Collectable>>;
 
   // `frontend` outlives this. /metrics shows `sources`; /status shows `stage_loads` per stage
-  // (null: unknown).
+  // (null: unknown) and `recoveries`
+  // (null: none).
   HttpApi(Frontend* frontend, std::shared_ptr<Access> access, std::vector<std::string> cors_origins,
-          Sources sources, StageLoads stage_loads, const ResponseLimits& responses = {});
+          Sources sources, StageLoads stage_loads, Recoveries recoveries = nullptr,
+          const ResponseLimits& responses = {});
 
   // Admit and Handle run on the event loop; slow work goes to other threads.
   //
@@ -114,6 +117,7 @@ class HttpApi {
   // Runs `task` on a separate thread: for work that waits for other threads and must run while
   // prompts are queued.
   void Beside(const Call& call, WorkQueue::Task task);
+  ServerState State() const;
 
   Frontend* const frontend_;
   const std::shared_ptr<Access> access_;
@@ -121,6 +125,7 @@ class HttpApi {
   HttpMetrics metrics_;
   Sources sources_;
   const StageLoads stage_loads_;
+  const Recoveries recoveries_;
   ResponseStore responses_;
   std::atomic<bool> draining_{false};
   WorkQueue beside_{1, "http beside"};  // last member, so that its thread ends first

@@ -67,13 +67,13 @@ class HttpServerImpl final : public HttpServer {
  public:
   HttpServerImpl(const HttpOptions& options, Frontend* frontend, std::shared_ptr<Access> access,
                  std::unique_ptr<asio::ssl::context> tls, HttpApi::Sources sources,
-                 StageLoads stage_loads)
+                 StageLoads stage_loads, Recoveries recoveries)
       : options_(options),
         is_open_(!access->has_keys() && access->tls() == nullptr),
         tls_(std::move(tls)),
         clients_(options.limits.max_client_connections),
         api_(frontend, std::move(access), options.cors_origins, std::move(sources),
-             std::move(stage_loads), options.responses),
+             std::move(stage_loads), std::move(recoveries), options.responses),
         loop_(options.n_threads),
         acceptor_(Serial()),
         pause_(acceptor_.get_executor()),
@@ -232,19 +232,17 @@ class HttpServerImpl final : public HttpServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options,
-                                                              std::shared_ptr<Access> access,
-                                                              Frontend* frontend,
-                                                              HttpApi::Sources sources,
-                                                              StageLoads stage_loads) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
+    const HttpOptions& options, std::shared_ptr<Access> access, Frontend* frontend,
+    HttpApi::Sources sources, StageLoads stage_loads, Recoveries recoveries) {
   std::unique_ptr<asio::ssl::context> tls;
   if (access->tls() != nullptr) {
     SC_ASSIGN_OR_RETURN(tls, MakeTlsContext(*access->tls()));
   }
   RaiseFileLimit();
-  auto server =
-      std::make_unique<HttpServerImpl>(options, frontend, std::move(access), std::move(tls),
-                                       std::move(sources), std::move(stage_loads));
+  auto server = std::make_unique<HttpServerImpl>(options, frontend, std::move(access),
+                                                 std::move(tls), std::move(sources),
+                                                 std::move(stage_loads), std::move(recoveries));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }

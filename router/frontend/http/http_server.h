@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/recoveries.h"
 #include "common/stage_loads.h"
 #include "router/access/access.h"
 #include "router/frontend/http/http_options.h"
@@ -22,10 +23,11 @@ namespace stagecoach::router::http {
 class HttpServer {
  public:
   // Listens and serves. `frontend` outlives the server. /metrics shows `sources`; /status shows
-  // `stage_loads` (may be null). UNAVAILABLE if the address cannot be bound.
+  // `stage_loads` and `recoveries` (may be null). UNAVAILABLE if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const HttpOptions& options, std::shared_ptr<Access> access, Frontend* frontend,
-      std::vector<std::shared_ptr<prometheus::Collectable>> sources, StageLoads stage_loads);
+      std::vector<std::shared_ptr<prometheus::Collectable>> sources, StageLoads stage_loads,
+      Recoveries recoveries = nullptr);
   virtual ~HttpServer() = default;  // shuts down at once unless Shutdown was called
 
   // The actual HOST:PORT.

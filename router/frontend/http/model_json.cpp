@@ -1,6 +1,8 @@
 #include "router/frontend/http/model_json.h"
 
 #include <boost/json.hpp>
+#include <chrono>
+#include <utility>
 
 namespace stagecoach::router::http {
 namespace {
@@ -17,6 +19,18 @@ json::object Entry(const ServedModel& model, int64_t created_unix_s) {
           {"max_model_len", model.max_model_len}};
 }
 
+json::object RecoveryJson(const Recovery& recovery) {
+  const auto began = std::chrono::duration<double>(recovery.began.time_since_epoch());
+  const bool is_over = recovery.phase.empty();
+  return {{"replica", recovery.replica},
+          {"stage", recovery.stage ? json::value(*recovery.stage) : nullptr},
+          {"reason", recovery.reason},
+          {"began", began.count()},
+          {"seconds", recovery.lasted.count()},
+          {"phase", is_over ? nullptr : json::value(recovery.phase)},
+          {"kv_kept", is_over ? json::value(recovery.kv_kept) : nullptr}};
+}
+
 }  // namespace
 
 std::string ModelJson(const ServedModel& model, int64_t created_unix_s) {
@@ -28,8 +42,8 @@ std::string ModelListJson(const ServedModel& model, int64_t created_unix_s) {
       json::object{{"object", "list"}, {"data", json::array{Entry(model, created_unix_s)}}});
 }
 
-std::string StatusJson(const v1::Model& model,
-                       const std::vector<std::optional<double>>& compute_ms) {
+std::string StatusJson(const v1::Model& model, const std::vector<std::optional<double>>& compute_ms,
+                       const ServerState& state) {
   json::array stages;
   for (const v1::StageStatus& stage : model.stages()) {
     const size_t i = stages.size();
@@ -48,6 +62,8 @@ std::string StatusJson(const v1::Model& model,
                                   {"total_blocks", group.total_blocks()},
                                   {"free_blocks", group.free_blocks()}});
   }
+  json::array recoveries;
+  for (const Recovery& recovery : state.recoveries) recoveries.push_back(RecoveryJson(recovery));
   const v1::SchedulerStatus& scheduler = model.scheduler();
   return json::serialize(json::object{
       {"model", model.id()},
@@ -55,6 +71,9 @@ std::string StatusJson(const v1::Model& model,
       {"dtype", model.dtype()},
       {"max_model_len", model.max_model_len()},
       {"has_chat_template", model.has_chat_template()},
+      {"state", state.word},
+      {"reason", state.reason},
+      {"recoveries", std::move(recoveries)},
       {"stages", std::move(stages)},
       {"kv",
        json::object{{"block_tokens", model.kv().block_tokens()}, {"groups", std::move(groups)}}},
