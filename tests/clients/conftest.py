@@ -3,6 +3,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 
+import chromium
 import pytest
 from harness import DEMO_MODEL, Cluster
 from workload import GOLDEN
@@ -34,3 +35,31 @@ def tool_cluster(tmp_path_factory):
     template.write_text(TEMPLATE)
     with Cluster(GOLDEN / "qwen2", stages=2, flags=["--dtype", "float32", "--chat-template", template]) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if not chromium.is_here():
+        pytest.skip("no Chromium on this system")
+    browser = chromium.Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def page(browser, cluster):
+    """The page of the demo model, with one new chat."""
+    browser.complaints()
+    browser.open(cluster.http)
+    yield browser
+    assert browser.complaints() == []
+    browser.leave()
+
+
+@pytest.fixture(scope="session")
+def timetable():
+    """The world of the demo model."""
+    sys.path.insert(0, str(DEMO_MODEL.parent / "demo-model-training"))
+    import timetable
+
+    return timetable

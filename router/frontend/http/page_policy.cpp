@@ -39,7 +39,8 @@ HeaderFields PageFields(std::string_view html) {
   return {{"Content-Security-Policy",
            fmt::format("default-src 'none'; script-src {}; style-src {}; connect-src 'self'; "
                        "img-src data:; base-uri 'none'; form-action 'none'; "
-                       "frame-ancestors 'none'",
+                       "frame-ancestors 'none'; require-trusted-types-for 'script'; "
+                       "trusted-types 'none'",
                        HashesOf(html, "script"), HashesOf(html, "style"))},
           {"X-Content-Type-Options", "nosniff"},
           {"Referrer-Policy", "no-referrer"},

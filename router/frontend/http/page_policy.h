@@ -8,8 +8,9 @@
 
 namespace stagecoach::router::http {
 
-// A Content-Security-Policy that lists every <script> and <style> of the page by its hash, and
-// fields that prevent framing and content sniffing. In `html`, these tags must have no attributes.
+// A Content-Security-Policy that lists every <script> and <style> of the page by its hash and keeps
+// scripts from parsing text as HTML, and fields that prevent framing and content sniffing. In
+// `html`, these tags must have no attributes.
 HeaderFields PageFields(std::string_view html);
 
 }  // namespace stagecoach::router::http

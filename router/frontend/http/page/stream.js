@@ -5,6 +5,12 @@
 const kRetryMs = [250, 500, 1000, 2000];  // the last value repeats
 const kGiveUpMs = 60_000;  // the default of the server's --resume-time
 
+const headers = () => {
+  const fields = { "Content-Type": "application/json" };
+  if ($("key").value) fields.Authorization = `Bearer ${$("key").value}`;
+  return fields;
+};
+
 class Refused extends Error {
   constructor(status, { message, param }) {
     super(message);
