@@ -109,10 +109,15 @@ def test_chats_are_kept_renamed_and_deleted(page, cluster):
 
 
 def test_a_reload_keeps_what_was_written(page):
-    page.run("""const plain = takeEvent;
-                window.takeEvent = (message, event, text) => {
-                  plain(message, event, text);
-                  if (message.content) location.reload();
+    # The answer waits after its first words, so that it cannot end before the page is gone.
+    page.run("""const plain = answerEvents;
+                window.answerEvents = async function* (...request) {
+                  for await (const event of plain(...request)) {
+                    yield event;
+                    if (!event.choices?.[0]?.delta?.content) continue;
+                    location.reload();
+                    await new Promise(() => {});
+                  }
                 }""")
     page.say(BOARD)
     page.wait(lambda: page.run("return document.readyState === 'complete' && running.size === 0 && current.messages.length === 2"))
