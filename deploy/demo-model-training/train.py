@@ -9,6 +9,7 @@ the run that made the shipped weights.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -24,30 +25,46 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from conversation import draw_conversation
+from schema import draw_schema_question
 from tokenizers import Tokenizer
+from tool_conversation import draw_tool_conversation
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 PLAIN_TEXT_SHARE = 0.03
+TOOLS_SHARE = 0.25
+SCHEMA_SHARE = 0.08
 MAX_TRAIN_TOKENS = 1536
 
 Example = tuple[np.ndarray, np.ndarray]  # token ids; 1 for each token of the desk
 
 
-def make_shard(args: tuple[str, int, int, int]) -> tuple[np.ndarray, np.ndarray, list[int]]:
+def draw_example(tokenizer: Tokenizer, rng: random.Random,
+                 shares: tuple[float, float]) -> tuple[list[int], list[int]]:
+    """An example of the shares of tools and schemas, of plain text, or an ordinary conversation."""
+    tools, schemas = shares
+    roll = rng.random()
+    if roll < PLAIN_TEXT_SHARE:
+        return encoding.encode_plain(tokenizer, rng)
+    if roll < PLAIN_TEXT_SHARE + tools:
+        drawn = draw_tool_conversation(rng)
+        return encoding.encode_conversation(tokenizer, drawn.messages, drawn.tools)
+    if roll < PLAIN_TEXT_SHARE + tools + schemas:
+        return encoding.encode_schema_question(tokenizer, draw_schema_question(rng))
+    return encoding.encode_conversation(tokenizer, draw_conversation(rng)[0])
+
+
+def make_shard(args: tuple[str, int, int, int, tuple[float, float]]) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Draws and encodes one shard, which depends only on the seed and the shard's number.
 
     Returns all examples concatenated (ids, said) and the length of each, because three objects
     cross the process boundary faster than thousands.
 """
-    tokenizer_path, seed, shard, n_conversations = args
+    tokenizer_path, seed, shard, n_conversations, shares = args
     tokenizer = Tokenizer.from_file(tokenizer_path)
     rng = random.Random(f"shard/{seed}/{shard}")
     all_ids, all_said, lengths = [], [], []
     for _ in range(n_conversations):
-        if rng.random() < PLAIN_TEXT_SHARE:
-            ids, said = encoding.encode_plain(tokenizer, rng)
-        else:
-            ids, said = encoding.encode_conversation(tokenizer, draw_conversation(rng)[0])
+        ids, said = draw_example(tokenizer, rng, shares)
         if len(ids) <= MAX_TRAIN_TOKENS:
             all_ids += ids
             all_said += said
@@ -84,6 +101,8 @@ def batches_of(examples: list[Example], tokens: int, rng: random.Random):
 
 
 def build_model(args: argparse.Namespace) -> LlamaForCausalLM:
+    if args.init:
+        return LlamaForCausalLM.from_pretrained(args.init, dtype=torch.float32)
     config = LlamaConfig(
         vocab_size=encoding.VOCAB_SIZE, hidden_size=args.hidden,
         intermediate_size=args.intermediate,
@@ -131,12 +150,18 @@ def train(args: argparse.Namespace, tokenizer_path: Path) -> LlamaForCausalLM:
         return warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / args.steps)))
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-    jobs = ((str(tokenizer_path), args.seed, n, args.shard_conversations)
+    shares = (args.tools_share, args.schema_share)
+    jobs = ((str(tokenizer_path), args.seed, n, args.shard_conversations, shares)
             for n in range(args.shards))
     rng = random.Random(f"order/{args.seed}")
     step, tokens, started, pending = 0, 0, time.time(), []
-    with get_context("spawn").Pool(args.processes, os.nice, (10,)) as pool:
-        for shard in pool.imap(make_shard, jobs):
+    with contextlib.ExitStack() as stack:
+        if args.processes:
+            pool = get_context("spawn").Pool(args.processes, os.nice, (10,))
+            shards = stack.enter_context(pool).imap(make_shard, jobs)
+        else:
+            shards = map(make_shard, jobs)
+        for shard in shards:
             for batch in batches_of(split_shard(shard), args.batch_tokens, rng):
                 pending.append(batch)
                 if len(pending) < args.accumulate:
@@ -146,7 +171,7 @@ def train(args: argparse.Namespace, tokenizer_path: Path) -> LlamaForCausalLM:
                 for ids, said in pending:
                     tokens += ids.numel()
                     ids, said = ids.to(device), said.to(device)
-                    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                    with torch.autocast(device.type, torch.bfloat16, enabled=args.bfloat16):
                         loss = loss_of(model, ids, said) / said_total
                     loss.backward()
                     step_loss += loss.detach()
@@ -163,7 +188,6 @@ def train(args: argparse.Namespace, tokenizer_path: Path) -> LlamaForCausalLM:
                 if step % args.save_every == 0 or step == args.steps:
                     save(model, tokenizer, args.out)
                 if step == args.steps:
-                    pool.terminate()
                     return model
     raise SystemExit(f"the data ended at step {step}: raise --shards")
 
@@ -171,6 +195,7 @@ def train(args: argparse.Namespace, tokenizer_path: Path) -> LlamaForCausalLM:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--init", type=Path, help="fine-tune this model, with its tokenizer")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 128")
@@ -180,19 +205,29 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=200, help="steps")
     parser.add_argument("--batch-tokens", type=int, default=65536, help="in one forward pass")
     parser.add_argument("--accumulate", type=int, default=2, help="forward passes to a step")
+    parser.add_argument("--bfloat16", action=argparse.BooleanOptionalAction,
+                        default=torch.cuda.is_available(), help="autocast; on by default on a GPU")
+    parser.add_argument("--tools-share", type=float, default=TOOLS_SHARE, help="of the examples")
+    parser.add_argument("--schema-share", type=float, default=SCHEMA_SHARE, help="of the examples")
     parser.add_argument("--shards", type=int, default=700)
     parser.add_argument("--shard-conversations", type=int, default=8000)
-    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=5,
+                        help="that draw the data; 0: this one does, for a small CPU")
     parser.add_argument("--save-every", type=int, default=1000, help="steps")
     parser.add_argument("--log-every", type=int, default=100, help="steps")
     parser.add_argument("--evaluate", type=int, default=3000, help="held-out conversations")
+    parser.add_argument("--evaluate-tools", type=int, default=300,
+                        help="held-out cases of each row of tools and schemas")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    tokenizer = encoding.train_tokenizer(args.seed, 20_000)
+    if args.init:
+        tokenizer = Tokenizer.from_file(str(args.init / "tokenizer.json"))
+    else:
+        tokenizer = encoding.train_tokenizer(args.seed, 20_000)
     encoding.save_tokenizer(tokenizer, args.out)
     train(args, args.out / "tokenizer.json")
     import evaluate
-    report = evaluate.evaluate(args.out, args.evaluate)
+    report = evaluate.evaluate(args.out, args.evaluate, args.evaluate_tools)
     (args.out / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n")
     evaluate.print_report(report)
 
