@@ -86,6 +86,13 @@ TEST_CASE("a template gets tool calls with arguments as objects, and tool result
   CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].name: "));
 }
 
+TEST_CASE("tools are refused if the template does not render them") {
+  const ServedModel model = Model("{% for m in messages %}{{ m.content }}{% endfor %}");
+  CHECK(Refusal(model, WithTools()) ==
+        "tools: the chat template of " + model.name + " does not support tools");
+  CHECK(BuildGeneration(model, WithTools(v1::ToolChoice::NONE)).ok());
+}
+
 // The way public templates write a call: Qwen 3, Hermes and Qwen 2.5, Mistral 7B v0.3, Mistral
 // Small 3, Llama 3.1, and Qwen 3 Coder and GLM 4.5, which iterate over the arguments' members.
 constexpr const char* kQwen3 =

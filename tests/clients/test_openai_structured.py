@@ -137,7 +137,7 @@ def test_json_events_in_a_code_fence_and_in_a_completion(client):
     ({"guided_grammar": "start: x"}, "guided_grammar"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
     ({"structured_outputs": {"regex": "["}}, "structured_outputs.regex"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"tools": {"type": "function", "function": {"name": "f"}}}, "tools"),
     ({"tools": [{"type": "function", "function": {"name": "no spaces"}}]}, "tools[0].function.name"),
     ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
     ({"tool_choice": "required"}, "tool_choice"),
