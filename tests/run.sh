@@ -142,14 +142,14 @@ kv_events_indexer() {
 }
 
 install_node_client() {
-  [ -d build/node/node_modules/openai ] && return
-  say "openai for Node"
+  [ -d build/node/node_modules/openai ] && [ -d build/node/node_modules/axe-core ] && return
+  say "openai for Node, axe"
   if ! command -v npm >/dev/null; then
-    echo "no Node here: its test is skipped"
+    echo "no Node here: their tests are skipped"
     return
   fi
-  npm install --prefix build/node --silent --no-audit --no-fund openai@6.30.1 ||
-    echo "openai for Node cannot be installed: its test is skipped"
+  npm install --prefix build/node --silent --no-audit --no-fund openai@6.30.1 axe-core@4.14.1 ||
+    echo "openai for Node or axe cannot be installed: their tests are skipped"
 }
 
 py() { # ARGS...

@@ -8,13 +8,13 @@ const kDwellMin = 5;  // how long a coach waits at a stop
 // Driving minutes of each segment, and the starts of the coaches in minutes after midnight: out, from the first stop to the
 // last, and back.
 const kLines = [
-  { name: "Red Line", stops: ["Alderwick", "Brindle", "Coldwater", "Dunmoor", "Elmstead"], minutes: [35, 45, 30, 55],
+  { stops: ["Alderwick", "Brindle", "Coldwater", "Dunmoor", "Elmstead"], minutes: [35, 45, 30, 55],
     out: { weekday: [390, 505, 665, 780, 935, 1060], saturday: [425, 590, 750, 915, 1065], sunday: [450, 750, 1065] },
     back: { weekday: [375, 510, 645, 800, 925, 1050], saturday: [435, 595, 755, 905, 1070], sunday: [425, 745, 1080] } },
-  { name: "Blue Line", stops: ["Foxhollow", "Coldwater", "Greywell", "Hartsfield"], minutes: [40, 50, 25],
+  { stops: ["Foxhollow", "Coldwater", "Greywell", "Hartsfield"], minutes: [40, 50, 25],
     out: { weekday: [380, 505, 650, 805, 925, 1055], saturday: [440, 605, 755, 900, 1080], sunday: [440, 750, 1055] },
     back: { weekday: [390, 520, 640, 805, 910, 1055], saturday: [425, 595, 765, 905, 1055], sunday: [435, 755, 1075] } },
-  { name: "Green Line", stops: ["Juniper", "Brindle", "Greywell", "Inkwell"], minutes: [30, 60, 45],
+  { stops: ["Juniper", "Brindle", "Greywell", "Inkwell"], minutes: [30, 60, 45],
     out: { weekday: [360, 520, 635, 805, 910, 1065], saturday: [445, 590, 750, 905, 1075], sunday: [420, 745, 1050] },
     back: { weekday: [370, 510, 650, 800, 910, 1080], saturday: [450, 600, 745, 905, 1075], sunday: [450, 740, 1065] } },
 ];
@@ -48,7 +48,7 @@ function legs(line, from, to, day) {
   const [i, j] = [stops.indexOf(from), stops.indexOf(to)];
   return line[isOut ? "out" : "back"][day].map((start) => {
     const departure = i === 0 ? start : start + ride(minutes, 0, i) + kDwellMin;
-    return { departure, arrival: departure + ride(minutes, i, j), lines: [line.name] };
+    return { departure, arrival: departure + ride(minutes, i, j) };
   });
 }
 
@@ -72,7 +72,7 @@ function journeys(from, to, day) {
   const found = new Map();  // by the second coach: a later first one waits less
   for (const one of legs(first, from, change, day)) {
     const next = legs(second, change, to, day).find((other) => other.departure >= one.arrival + kConnectionMin);
-    if (next) found.set(next.departure, { departure: one.departure, arrival: next.arrival, lines: [first.name, second.name], change });
+    if (next) found.set(next.departure, { departure: one.departure, arrival: next.arrival });
   }
   return [...found.values()];
 }
@@ -91,8 +91,6 @@ function departures(text) {
   if (from === to) return { error: "from and to are the same stop" };
   return {
     from, to, day,
-    departures: journeys(from, to, day).map((one) => ({
-      departure: clock(one.departure), arrival: clock(one.arrival), line: one.lines.join(", then "), ...(one.change && { change: one.change }),
-    })),
+    departures: journeys(from, to, day).map((one) => ({ departure: clock(one.departure), arrival: clock(one.arrival) })),
   };
 }
