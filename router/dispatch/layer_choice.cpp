@@ -24,6 +24,7 @@ int32_t MeasuredLayer(const ModelSpec& spec) { return spec.n_layers() / 2; }
 
 std::string Counts(const std::vector<LayerRange>& layers) {
   std::vector<int32_t> counts;
+  counts.reserve(layers.size());
   for (const LayerRange& range : layers) counts.push_back(range.count);
   return fmt::format("{}", fmt::join(counts, ","));
 }

@@ -228,6 +228,7 @@ absl::Status FitLayers(const ModelSpec& spec, const PipelineOptions& options,
                        std::vector<Worker>& workers, std::vector<LayerRange>& layers,
                        const std::stop_token& stop) {
   std::vector<v1::DescribeResponse> descriptions;
+  descriptions.reserve(workers.size());
   for (const Worker& worker : workers) descriptions.push_back(worker.description);
   if (auto held = HeldLayers(spec, descriptions, options.lease_holder)) {
     layers = *std::move(held);
@@ -235,9 +236,11 @@ absl::Status FitLayers(const ModelSpec& spec, const PipelineOptions& options,
   }
   if (!MustMeasure(options.flags.measure_stages, descriptions)) return absl::OkStatus();
   std::vector<v1::LoadRequest> measuring;
+  measuring.reserve(loads.size());
   for (const v1::LoadRequest& load : loads) measuring.push_back(MeasuringLoad(spec, load));
   SC_RETURN_IF_ERROR(Load(spec, options, measuring, workers, stop));
   std::vector<LayerOnDevice> devices;
+  devices.reserve(workers.size());
   for (const Worker& worker : workers) {
     devices.push_back(Measured(worker.memory, worker.description, measuring[worker.stage]));
   }
@@ -399,6 +402,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   if (max_model_len == 0) config.set_max_model_len(spec.max_positions);
   const auto requests = [&] {
     std::vector<v1::LoadRequest> made;
+    made.reserve(workers.size());
     for (const Worker& worker : workers) {
       made.push_back(
           MakeLoadRequest(options, config, lease, workers, others, worker, layers[worker.stage]));

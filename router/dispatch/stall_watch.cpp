@@ -215,6 +215,7 @@ std::vector<StallWatch::Change> StallWatch::Tick(Time now) {
 
 std::vector<std::string> StallWatch::Stalled() const {
   std::vector<std::string> texts;
+  texts.reserve(stages_.size());
   for (const State& state : stages_) texts.push_back(state.why);
   return texts;
 }
