@@ -98,7 +98,8 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
   SC_ASSIGN_OR_RETURN(prompt.tools, OfferedTools(model, request));
   SC_ASSIGN_OR_RETURN(text::ChatTemplate::Options options, RenderOptions(request));
   options.now_unix_s = unix_s;
-  const std::string tools = prompt.tools.empty() ? std::string() : request.tools();
+  const std::string tools =
+      prompt.tools.empty() ? std::string() : WithoutDeferred(request.tools(), prompt.tools);
   auto rendered = Render(model, request, prompt.family, tools, options);
   if (!rendered.ok()) {
     // Agents send system messages in the middle; some templates take them only in front.

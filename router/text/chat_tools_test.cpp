@@ -71,6 +71,14 @@ TEST_CASE("a template gets tool calls with arguments as objects, and tool result
   CHECK(RenderChat(model, WithTools())->text == "f;g;user:Hi|");
   CHECK(RenderChat(model, WithTools(v1::ToolChoice::NONE))->text == "user:Hi|");
 
+  v1::ChatRequest deferred = WithTools();
+  deferred.set_tools(
+      R"([{"type": "function", "function": {"name": "f"}},
+          {"type": "function", "defer_loading": true, "function": {"name": "g"}}])");
+  const absl::StatusOr<ChatPrompt> prompt = RenderChat(model, deferred);
+  CHECK(prompt->text == "f;user:Hi|");
+  CHECK(prompt->tools.size() == 2);
+
   const ServedModel mistral =
       Model("{% for m in messages %}[TOOL_CALLS]{{ m.tool_call_id }}{% endfor %}{{ tools }}");
   const std::string id = ToolCallIdForTemplate(ToolFamily::kMistral, "call_1");

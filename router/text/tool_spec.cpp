@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <cctype>
 
+#include "common/check.h"
 #include "common/status.h"
 #include "router/text/client_json.h"
 
@@ -35,12 +36,14 @@ absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& p
   if (type == nullptr || !type->is_string() || type->get_string() != "function") {
     return BadAt(place + ".type", "must be \"function\"");
   }
+  const json::value* const deferred = outer->if_contains("defer_loading");
   const json::value* const function = outer->if_contains("function");
   if (function == nullptr || !function->is_object()) {
     return BadAt(place + ".function", "is not an object");
   }
   const json::object& inner = function->get_object();
   ToolSpec spec;
+  spec.deferred = deferred != nullptr && deferred->is_bool() && deferred->get_bool();
   spec.place = place;
   const json::value* const name = inner.if_contains("name");
   if (name == nullptr || !name->is_string() || !IsName(name->get_string())) {
@@ -83,6 +86,20 @@ absl::StatusOr<std::vector<ToolSpec>> ParseTools(std::string_view text) {
     specs.push_back(std::move(spec));
   }
   return specs;
+}
+
+std::string WithoutDeferred(std::string_view text, std::span<const ToolSpec> specs) {
+  const auto is_deferred = [](const ToolSpec& spec) { return spec.deferred; };
+  if (std::ranges::none_of(specs, is_deferred)) return std::string(text);
+  if (std::ranges::all_of(specs, is_deferred)) return "";
+  boost::system::error_code error;
+  const json::value tools = ParseClientJson(text, error);
+  SC_CHECK(!error);  // ParseTools has read it
+  json::array left;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!specs[i].deferred) left.push_back(tools.as_array().at(i));
+  }
+  return json::serialize(left);
 }
 
 }  // namespace stagecoach::router

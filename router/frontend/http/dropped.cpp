@@ -1,5 +1,6 @@
 #include "router/frontend/http/dropped.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -36,6 +37,11 @@ void NoteDropped(std::string_view what) {
     if (noted.names.size() >= kMaxNoted || !noted.names.insert(name).second) return;
   }
   spdlog::info("a request asks for {}, which this server leaves out; this is logged once", name);
+}
+
+std::string TextInsteadOf(std::string_view type) {
+  NoteDropped(fmt::format("a part of a tool's result of the type '{}'", type));
+  return fmt::format("[{}: this model reads only text]", type);
 }
 
 }  // namespace stagecoach::router::http

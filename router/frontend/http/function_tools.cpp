@@ -10,21 +10,28 @@ namespace stagecoach::router::http {
 
 namespace json = boost::json;
 
-void FunctionTools::Add(size_t place, const json::object& tool, const char* parameters_name) {
+std::string FunctionJson(const json::object& tool, const char* parameters_name,
+                         std::string_view name) {
   // The order of OpenAI's documents: some templates write the members as they come.
   const std::pair<const char*, const char*> members[] = {{"name", "name"},
                                                          {"description", "description"},
                                                          {"parameters", parameters_name},
                                                          {"strict", "strict"}};
   std::string function;
-  for (const auto& [name, client_name] : members) {
+  for (const auto& [member, client_name] : members) {
     const json::value* value = tool.if_contains(client_name);
     if (value == nullptr || value->is_null()) continue;
-    function +=
-        fmt::format("{}\"{}\":{}", function.empty() ? "" : ",", name, json::serialize(*value));
+    const bool renamed = !name.empty() && value == tool.if_contains("name");
+    function += fmt::format("{}\"{}\":{}", function.empty() ? "" : ",", member,
+                            renamed ? json::serialize(name) : json::serialize(*value));
   }
+  return "{" + function + "}";
+}
+
+void FunctionTools::Add(size_t place, std::string_view function, bool deferred) {
   array_ += array_.empty() ? "[" : ",";
-  array_ += fmt::format(R"({{"type":"function","function":{{{}}}}})", function);
+  array_ += fmt::format(R"({{"type":"function",{}"function":{}}})",
+                        deferred ? R"("defer_loading":true,)" : "", function);
   places_.push_back(place);
 }
 

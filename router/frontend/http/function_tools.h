@@ -16,12 +16,17 @@
 
 namespace stagecoach::router::http {
 
+// The members name, description, `parameters_name` and strict of a client's tool, as a function of
+// /v1/chat/completions. `name`: in place of the tool's own, unless it is empty.
+std::string FunctionJson(const boost::json::object& tool, const char* parameters_name,
+                         std::string_view name = {});
+
 // Collects the tools of one request. One thread.
 class FunctionTools {
  public:
-  // Adds the client's tool at `place` of its list: the members name, description, `parameters_name`
-  // and strict of `tool`.
-  void Add(size_t place, const boost::json::object& tool, const char* parameters_name);
+  // Adds the client's tool at `place` of its list: `function` is from FunctionJson. `deferred`: the
+  // model may call the tool, but the template does not get it.
+  void Add(size_t place, std::string_view function, bool deferred = false);
   // Leaves out a tool of a type that this server does not offer. `name` may be empty.
   void Drop(std::string_view type, std::string_view name);
 

@@ -76,12 +76,12 @@ void ReadBlocks(JsonFields& fields, const std::string& path, const char* name, R
   }
 }
 
-// Reads a text, or blocks of text. Absent: there is none.
-std::optional<std::string> ReadTextBlocks(JsonFields& fields, const std::string& path,
-                                          const char* name, bool is_system) {
+// Reads a system prompt: a text, or blocks of text. Absent: there is none.
+std::optional<std::string> ReadSystem(JsonFields& fields, const std::string& path,
+                                      const char* name) {
   JoinedText joined;
-  const auto add = [&joined, is_system](std::string_view text) {
-    const std::string_view rest = is_system ? WithoutBilling(text) : text;
+  const auto add = [&joined](std::string_view text) {
+    const std::string_view rest = WithoutBilling(text);
     if (rest.empty() && !text.empty()) return;  // it was nothing else
     joined.Add(rest);
   };
@@ -99,24 +99,47 @@ std::optional<std::string> ReadTextBlocks(JsonFields& fields, const std::string&
   return joined.Take();
 }
 
-void ReadToolResult(JsonFields& block, const std::string& path, v1::ChatRequest& chat) {
+std::optional<std::string> ReadResultContent(JsonFields& fields, const std::string& path,
+                                             DeferredTools& deferred) {
+  const json::value* content = fields.Any("content");
+  if (content == nullptr) return std::nullopt;
+  if (content->is_string()) return std::string(content->get_string());
+  JoinedText joined;
+  ReadBlocks(fields, path, "content",
+             [&](JsonFields& block, const std::string&, const std::string& type) {
+               if (type == "text") {
+                 joined.Add(TextOf(block));
+               } else if (type == "tool_reference") {
+                 joined.Add(deferred.Load(block.String("tool_name").value_or("")));
+               } else if (type == "image" || type == "document") {
+                 joined.Add(TextInsteadOf(type));
+               } else {
+                 RefuseType(block, type);
+               }
+             });
+  return joined.Take();
+}
+
+void ReadToolResult(JsonFields& block, const std::string& path, DeferredTools& deferred,
+                    v1::ChatRequest& chat) {
   v1::ChatMessage& message = *chat.add_messages();
   message.set_role("tool");
   message.set_tool_call_id(block.String("tool_use_id").value_or(""));
   if (message.tool_call_id().empty()) block.Refuse("tool_use_id", "is missing");
-  if (auto text = ReadTextBlocks(block, path, "content", /*is_system=*/false)) {
+  if (auto text = ReadResultContent(block, path, deferred)) {
     message.set_content(*std::move(text));
   }
 }
 
-void ReadUserTurn(JsonFields& fields, const std::string& path, v1::ChatRequest& chat) {
+void ReadUserTurn(JsonFields& fields, const std::string& path, DeferredTools& deferred,
+                  v1::ChatRequest& chat) {
   JoinedText text;
   ReadBlocks(fields, path, "content",
              [&](JsonFields& block, const std::string& inner_path, const std::string& type) {
                if (type == "text") return text.Add(TextOf(block));
                if (type != "tool_result") return RefuseType(block, type);
                AddMessage("user", text.Take(), chat);
-               ReadToolResult(block, inner_path, chat);
+               ReadToolResult(block, inner_path, deferred, chat);
              });
   AddMessage("user", text.Take(), chat);
 }
@@ -146,7 +169,8 @@ void ReadAssistantTurn(JsonFields& fields, const std::string& path, v1::ChatMess
              });
 }
 
-void ReadTurn(JsonFields& fields, const std::string& path, v1::ChatRequest& chat) {
+void ReadTurn(JsonFields& fields, const std::string& path, DeferredTools& deferred,
+              v1::ChatRequest& chat) {
   const std::string role = fields.String("role").value_or("");
   const json::value* content = fields.Any("content");
   if (role != "user" && role != "assistant" && role != "system") {
@@ -154,11 +178,11 @@ void ReadTurn(JsonFields& fields, const std::string& path, v1::ChatRequest& chat
   }
   if (content == nullptr) return fields.Refuse("content", "is missing");
   if (role == "system") {
-    AddMessage("system", ReadTextBlocks(fields, path, "content", /*is_system=*/true), chat);
+    AddMessage("system", ReadSystem(fields, path, "content"), chat);
   } else if (content->is_string()) {
     AddMessage(role.c_str(), std::string(content->get_string()), chat);
   } else if (role == "user") {
-    ReadUserTurn(fields, path, chat);
+    ReadUserTurn(fields, path, deferred, chat);
   } else {
     v1::ChatMessage& message = *chat.add_messages();
     message.set_role(role);
@@ -174,8 +198,8 @@ bool EndsWithOpenText(const v1::ChatRequest& chat) {
 
 }  // namespace
 
-void ReadConversation(JsonFields& fields, v1::ChatRequest& chat) {
-  AddMessage("system", ReadTextBlocks(fields, "", "system", /*is_system=*/true), chat);
+void ReadConversation(JsonFields& fields, DeferredTools& deferred, v1::ChatRequest& chat) {
+  AddMessage("system", ReadSystem(fields, "", "system"), chat);
   const json::array* messages = fields.Array("messages");
   if (messages == nullptr) return fields.Refuse("messages", "is missing");
   for (size_t i = 0; i < messages->size(); ++i) {
@@ -185,7 +209,7 @@ void ReadConversation(JsonFields& fields, v1::ChatRequest& chat) {
     }
     const std::string path = fmt::format("messages[{}].", i);
     JsonFields inner(*message, path);
-    ReadTurn(inner, path, chat);
+    ReadTurn(inner, path, deferred, chat);
     fields.Adopt(inner.status());
   }
   if (messages->empty()) fields.Refuse("messages", "is empty");

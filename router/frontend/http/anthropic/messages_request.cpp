@@ -7,6 +7,7 @@
 
 #include "common/status.h"
 #include "router/frontend/http/anthropic/conversation.h"
+#include "router/frontend/http/anthropic/deferred_tools.h"
 #include "router/frontend/http/anthropic/tool_fields.h"
 #include "router/frontend/http/common_fields.h"
 #include "router/frontend/http/dropped.h"
@@ -95,8 +96,9 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body) {
   ReadOutputConfig(fields, request, sampling, variables);
   ReadTemplateVariables(fields, variables, request.chat);
   *request.chat.mutable_sampling() = std::move(sampling);
-  ReadConversation(fields, request.chat);
-  ReadAnthropicTools(fields, request);
+  DeferredTools deferred(fields.Array("tools"));
+  ReadConversation(fields, deferred, request.chat);
+  ReadAnthropicTools(fields, deferred, request);
   for (const char* name : kDroppedFields) {
     if (fields.Any(name) != nullptr) NoteDropped(fmt::format("the field {}", name));
   }

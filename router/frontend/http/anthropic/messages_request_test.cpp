@@ -103,6 +103,46 @@ TEST_CASE("tools, their calls and their results become those of a chat completio
             {"role": "tool", "tool_call_id": "1", "content": "one"},
             {"role": "tool", "tool_call_id": "2", "content": "t\nwo"},
             {"role": "user", "content": "So?"}]})");
+}
+
+TEST_CASE("a deferred tool is offered when a tool result refers to it") {
+  const auto with_result = [](const std::string& content) {
+    return Messages(R"({"tools": [
+        {"name": "later", "description": "d", "input_schema": {"type": "object"},
+         "defer_loading": true},
+        {"name": "search", "input_schema": {}},
+        {"name": "never", "input_schema": {}, "defer_loading": true}],
+      "messages": [{"role": "user", "content": "x"},
+                   {"role": "assistant", "content": [{"type": "tool_use", "id": "1",
+                                                      "name": "search", "input": {}}]},
+                   {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
+                                                 "content": [)" +
+                    content + "]}]}]}");
+  };
+  const ApiRequest before = with_result(R"({"type": "text", "text": "nothing"})");
+  CHECK(before.chat.tools() == R"([{"type":"function","function":{"name":"search",)"
+                               R"("parameters":{}}}])");
+  const std::string function =
+      R"("function":{"name":"later","description":"d","parameters":{"type":"object"}}})";
+  const ApiRequest request = with_result(R"({"type": "tool_reference", "tool_name": "later"})");
+  CHECK(request.chat.tools() ==
+        R"([{"type":"function","defer_loading":true,)" + function +
+            R"(,{"type":"function","function":{"name":"search","parameters":{}}}])");
+  CHECK(*request.tool_places == std::vector<size_t>{0, 1});
+  CHECK(request.chat.messages(2).content() == R"({"type":"function",)" + function);
+  const ApiRequest other = with_result(R"({"type": "tool_reference", "tool_name": "gone"})");
+  CHECK(other.chat.messages(2).content() == "[the tool gone is not offered]");
+}
+
+TEST_CASE("a note takes the place of a picture in a tool result") {
+  const ApiRequest request = Messages(R"({"messages": [{"role": "user", "content": [
+      {"type": "tool_result", "tool_use_id": "1", "content": [
+        {"type": "text", "text": "page 1"},
+        {"type": "image", "source": {"type": "base64", "data": "aGk="}}]}]}]})");
+  CHECK(request.chat.messages(0).content() == "page 1\n[image: this model reads only text]");
+}
+
+TEST_CASE("the choice of tools") {
   const auto mode = [](const std::string& choice) {
     return Messages(R"({"messages": [{"role": "user", "content": "x"}],
                         "tools": [{"name": "f", "input_schema": {}}], "tool_choice": )" +
@@ -196,9 +236,9 @@ TEST_CASE("a message request's problems name the field") {
   CHECK(ContentProblem("user", R"({"type": "text", "text": "x"}, {"type": "image"})") ==
         "messages[0].content[1].type: 'image' is not supported: this server accepts only text");
   CHECK(ContentProblem("user", R"({"type": "tool_result", "tool_use_id": "1",
-                                   "content": [{"type": "image"}]})") ==
-        "messages[0].content[0].content[0].type: 'image' is not supported: this server accepts "
-        "only text");
+                                   "content": [{"type": "search_result"}]})") ==
+        "messages[0].content[0].content[0].type: 'search_result' is not supported: this server "
+        "accepts only text");
   CHECK(ContentProblem("assistant", R"({"type": "tool_use", "id": "1"})") ==
         "messages[0].content[0].name: is missing");
   CHECK(ContentProblem("critic", "").starts_with("messages[0].role: "));

@@ -12,14 +12,16 @@ namespace {
 namespace json = boost::json;
 
 void ReadAnthropicTool(JsonFields& fields, size_t place, const json::object& tool,
-                       FunctionTools& tools) {
+                       const DeferredTools& deferred, FunctionTools& tools) {
   const std::string type = fields.String("type").value_or("custom");
   const std::string name = fields.String("name").value_or("");
   if (type != "custom") return tools.Drop(type, name);
   if (name.empty()) fields.Refuse("name", "is missing");
   if (fields.Object("input_schema") == nullptr) fields.Refuse("input_schema", "is missing");
   if (fields.Any("cache_control") != nullptr) NoteDropped("cache_control in tools");
-  tools.Add(place, tool, "input_schema");
+  const bool is_deferred = fields.Bool("defer_loading").value_or(false);
+  if (is_deferred && !deferred.is_loaded(name)) return;
+  tools.Add(place, FunctionJson(tool, "input_schema"), is_deferred);
 }
 
 v1::ToolChoice ReadAnthropicChoice(JsonFields& fields, v1::ChatRequest& chat) {
@@ -48,13 +50,12 @@ v1::ToolChoice ReadAnthropicChoice(JsonFields& fields, v1::ChatRequest& chat) {
 
 }  // namespace
 
-void ReadAnthropicTools(JsonFields& fields, ApiRequest& request) {
+void ReadAnthropicTools(JsonFields& fields, const DeferredTools& deferred, ApiRequest& request) {
   FunctionTools tools;
-  if (!ForEachTool(fields, [&tools](JsonFields& inner, size_t place, const json::object& tool) {
-        ReadAnthropicTool(inner, place, tool, tools);
-      })) {
-    return;
-  }
+  const auto read = [&](JsonFields& inner, size_t place, const json::object& tool) {
+    ReadAnthropicTool(inner, place, tool, deferred, tools);
+  };
+  if (!ForEachTool(fields, read)) return;
   tools.Finish(fields, ReadAnthropicChoice(fields, request.chat), request);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "router/frontend/http/dropped.h"
+#include "router/frontend/http/responses/responses_form.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -14,7 +15,9 @@ namespace {
 namespace json = boost::json;
 
 // Reads a text, or parts of text, which are joined with line breaks.
-std::string ReadParts(JsonFields& fields, const std::string& path, const char* name) {
+// `of_tool`: a note takes the place of what is no text.
+std::string ReadParts(JsonFields& fields, const std::string& path, const char* name,
+                      bool of_tool = false) {
   const json::value* value = fields.Any(name);
   if (value == nullptr) return "";
   if (value->is_string()) return std::string(value->get_string());
@@ -29,8 +32,10 @@ std::string ReadParts(JsonFields& fields, const std::string& path, const char* n
     }
     JsonFields inner(*part, fmt::format("{}{}.", path, place));
     const std::string type = inner.String("type").value_or("");
-    const auto text = inner.String(type == "refusal" ? "refusal" : "text");
-    if (type != "refusal" && !type.ends_with("text")) {
+    const bool is_note = of_tool && (type == "input_image" || type == "input_file");
+    const auto text =
+        is_note ? TextInsteadOf(type) : inner.String(type == "refusal" ? "refusal" : "text");
+    if (type != "refusal" && !type.ends_with("text") && !is_note) {
       inner.Refuse("type",
                    fmt::format("'{}' is not supported: this server accepts only text", type));
     }
@@ -56,7 +61,7 @@ class InputReader {
       v1::ChatMessage& message = Add("tool");
       message.set_tool_call_id(fields.String("call_id").value_or(""));
       if (message.tool_call_id().empty()) fields.Refuse("call_id", "is missing");
-      message.set_content(ReadParts(fields, path, "output"));
+      message.set_content(ReadParts(fields, path, "output", /*of_tool=*/true));
     } else if (type == "reasoning") {
       ReadReasoningItem(fields, path);
     } else if (type == "item_reference") {
@@ -102,6 +107,9 @@ class InputReader {
     v1::ToolCall& call = *Open().add_tool_calls();
     call.set_id(fields.String("call_id").value_or(""));
     call.set_name(fields.String("name").value_or(""));
+    if (const auto space = fields.String("namespace"); space && !call.name().empty()) {
+      call.set_name(NameInNamespace(*space, call.name()));
+    }
     call.set_arguments(fields.String("arguments").value_or(""));
     if (call.name().empty()) fields.Refuse("name", "is missing");
   }

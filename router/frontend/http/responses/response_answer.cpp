@@ -85,7 +85,8 @@ json::object ResponseAnswer::Item(size_t part, const char* status) const {
                        {"status", status}};
   if (one.kind == PartKind::kToolCall) {
     item.emplace("call_id", one.call_id);
-    item.emplace("name", one.name);
+    item.emplace("name", OwnName(one.name));
+    if (const auto space = SpaceOf(one.name); !space.empty()) item.emplace("namespace", space);
     item.emplace("arguments", begins ? "" : one.text);
     return item;
   }
@@ -95,6 +96,17 @@ json::object ResponseAnswer::Item(size_t part, const char* status) const {
   if (!begins) content.push_back(ContentPart(one.kind, one.text));
   item.emplace("content", std::move(content));
   return item;
+}
+
+std::string_view ResponseAnswer::SpaceOf(std::string_view name) const {
+  const auto found = request_.responses.namespaces.find(name);
+  return found == request_.responses.namespaces.end() ? "" : std::string_view(found->second);
+}
+
+std::string_view ResponseAnswer::OwnName(std::string_view name) const {
+  const std::string_view space = SpaceOf(name);
+  if (!space.empty()) name.remove_prefix(NameInNamespace(std::string(space), "").size());
+  return name;
 }
 
 json::array ResponseAnswer::Output() const {
@@ -169,7 +181,7 @@ std::string ResponseAnswer::EndItem(const char* status) {
   json::object place = {{"item_id", item.at("id")}, {"output_index", part}};
   if (names.content != nullptr) place.emplace("content_index", 0);
   json::object done = place;
-  if (one.kind == PartKind::kToolCall) done.emplace("name", one.name);
+  if (one.kind == PartKind::kToolCall) done.emplace("name", OwnName(one.name));
   done.emplace(names.content == nullptr ? "arguments" : "text", one.text);
   if (one.kind == PartKind::kText) done.emplace("logprobs", json::array());
   std::string events = Event(fmt::format("{}.done", names.events).c_str(), done);

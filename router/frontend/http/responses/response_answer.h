@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "router/frontend/http/answer.h"
 #include "router/frontend/http/output_parts.h"
@@ -33,6 +34,9 @@ class ResponseAnswer final : public Answer {
   std::string Response(const char* status, const boost::json::value& error) const;
   boost::json::array Output() const;
   boost::json::object Item(size_t part, const char* status) const;
+  // The namespace of a function, or "", and its name there.
+  std::string_view SpaceOf(std::string_view name) const;
+  std::string_view OwnName(std::string_view name) const;
   boost::json::value Usage() const;
   std::string Event(const char* type, const boost::json::object& data);
   std::string ResponseEvent(const char* type, const char* status,

@@ -94,9 +94,10 @@ TEST_CASE("a response with text") {
 TEST_CASE("reasoning, messages and calls are items, wherever the text is cut") {
   constexpr std::string_view kText =
       "<think>Lök it up.</think>\n\nOne moment.\n<tool_call>{\"name\": \"f\", "
-      "\"arguments\": {\"a\": [1, \"}\"]}}</tool_call><tool_call>{\"name\": \"g\"}</tool_call>";
+      "\"arguments\": {\"a\": [1, \"}\"]}}</tool_call><tool_call>{\"name\": \"n__g\"}</tool_call>";
   const ServedModel model = TestModel();
-  const ApiRequest request = ResponsesRequest();
+  const ApiRequest request = ResponsesRequest(R"(, "tools": [
+      {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]}])");
   OutputFormat format{.separate_reasoning = true};
   format.tools = {.family = ToolFamily::kHermes};
   for (size_t cut = 0; cut <= kText.size(); ++cut) {
@@ -125,6 +126,9 @@ TEST_CASE("reasoning, messages and calls are items, wherever the text is cut") {
     CHECK(output[2].at("type") == "function_call");
     CHECK(output[2].at("name") == "f");
     CHECK(output[2].at("arguments") == R"({"a": [1, "}"]})");
+    CHECK_FALSE(output[2].as_object().contains("namespace"));
+    CHECK(output[3].at("name") == "g");
+    CHECK(output[3].at("namespace") == "n");
     CHECK(output[3].at("arguments") == "{}");
   }
 }

@@ -1,5 +1,7 @@
 #include "router/frontend/http/responses/response_tools.h"
 
+#include <fmt/format.h>
+
 #include <boost/json.hpp>
 #include <string>
 
@@ -40,19 +42,48 @@ v1::ToolChoice ReadResponseToolChoice(JsonFields& fields) {
     choice.set_mode(v1::ToolChoice::NAMED);
     choice.set_name(inner.String("name").value_or(type == "function" ? "" : type));
     if (choice.name().empty()) inner.Refuse("name", "is missing");
+    if (const auto space = inner.String("namespace")) {
+      choice.set_name(NameInNamespace(*space, choice.name()));
+    }
   }
   fields.Adopt(inner.status());
   return choice;
 }
 
+// Reads the functions of a namespace: the model knows each by a name that begins with the
+// namespace's.
+void ReadNamespace(JsonFields& fields, size_t place, const std::string& space, FunctionTools& tools,
+                   ResponsesForm& form) {
+  const json::array* inner_tools = fields.Array("tools");
+  for (size_t i = 0; inner_tools != nullptr && i < inner_tools->size(); ++i) {
+    const std::string inner_place = fmt::format("tools[{}]", i);
+    const json::object* tool = (*inner_tools)[i].if_object();
+    if (tool == nullptr) return fields.Refuse(inner_place, "must be an object");
+    JsonFields inner(*tool, fmt::format("tools[{}].{}.", place, inner_place));
+    const std::string type = inner.String("type").value_or("");
+    const std::string name = inner.String("name").value_or("");
+    if (type == "function" && name.empty()) inner.Refuse("name", "is missing");
+    fields.Adopt(inner.status());
+    if (type == "function") {
+      const std::string full_name = NameInNamespace(space, name);
+      tools.Add(place, FunctionJson(*tool, "parameters", full_name));
+      form.namespaces.emplace(full_name, space);
+    } else {
+      tools.Drop(type, name);
+    }
+  }
+}
+
 void ReadResponseTool(JsonFields& fields, size_t place, const json::object& tool,
-                      FunctionTools& tools) {
+                      FunctionTools& tools, ResponsesForm& form) {
   const std::string type = fields.String("type").value_or("");
   const std::string name = fields.String("name").value_or("");
   if (type.empty()) fields.Refuse("type", "is missing");
   if (type == "function" && name.empty()) fields.Refuse("name", "is missing");
   if (type == "function") {
-    tools.Add(place, tool, "parameters");
+    tools.Add(place, FunctionJson(tool, "parameters"));
+  } else if (type == "namespace" && !name.empty()) {
+    ReadNamespace(fields, place, name, tools, form);
   } else {
     tools.Drop(type, name);
   }
@@ -62,11 +93,10 @@ void ReadResponseTool(JsonFields& fields, size_t place, const json::object& tool
 
 void ReadResponseTools(JsonFields& fields, ApiRequest& request) {
   FunctionTools tools;
-  if (!ForEachTool(fields, [&tools](JsonFields& inner, size_t place, const json::object& tool) {
-        ReadResponseTool(inner, place, tool, tools);
-      })) {
-    return;
-  }
+  const auto read = [&](JsonFields& inner, size_t place, const json::object& tool) {
+    ReadResponseTool(inner, place, tool, tools, request.responses);
+  };
+  if (!ForEachTool(fields, read)) return;
   if (const auto parallel = fields.Bool("parallel_tool_calls")) {
     request.chat.set_parallel_tool_calls(*parallel);
   }

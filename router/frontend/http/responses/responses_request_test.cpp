@@ -99,6 +99,41 @@ TEST_CASE("reasoning, text and calls that follow each other are one message") {
               {"id": "3", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}]})");
 }
 
+TEST_CASE("functions of a namespace have its name in front") {
+  const std::string request =
+      R"({"tools": [{"type": "namespace", "name": "mcp__coach", "description": "d", "tools": [
+                       {"type": "function", "name": "departures", "strict": false,
+                        "parameters": {"type": "object"}},
+                       {"type": "custom", "name": "other"}]}],
+          "tool_choice": {"type": "function", "namespace": "mcp__coach", "name": "departures"},
+          "input": [{"role": "user", "content": "Hi"},
+                    {"type": "function_call", "call_id": "1", "namespace": "mcp__coach",
+                     "name": "departures", "arguments": "{}"},
+                    {"type": "function_call_output", "call_id": "1", "output": "one"}]})";
+  CheckSameAsChat(request,
+                  R"({"tools": [{"type": "function", "function": {
+                       "name": "mcp__coach__departures", "parameters": {"type": "object"},
+                       "strict": false}}],
+          "tool_choice": {"type": "function", "function": {"name": "mcp__coach__departures"}},
+          "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "tool_calls": [
+              {"id": "1", "type": "function",
+               "function": {"name": "mcp__coach__departures", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "one"}]})");
+  CHECK(Responses(request).responses.namespaces.at("mcp__coach__departures") == "mcp__coach");
+  CHECK(ResponsesProblem(R"("input": "x", "tools": [
+            {"type": "namespace", "name": "n", "tools": [{"type": "function"}]}])") ==
+        "tools[0].tools[0].name: is missing");
+}
+
+TEST_CASE("a note takes the place of a picture in a function's output") {
+  const ApiRequest request = Responses(R"({"input": [
+      {"type": "function_call_output", "call_id": "1",
+       "output": [{"type": "input_image", "image_url": "data:image/png;base64,aGk="}]}]})");
+  CHECK(request.chat.messages(0).content() == "[input_image: this model reads only text]");
+}
+
 TEST_CASE("the choice of tools, the form of the answer and what it repeats") {
   const auto choice = [](const std::string& value) {
     return Responses(R"({"input": "x", "tools": [{"type": "function", "name": "f"}],
