@@ -113,7 +113,7 @@ void DeclareResponseLimits(FlagTable& table, ResponseLimits& limits) {
                   "continued by its id; 0: responses are not kept")
       ->check(CLI::Range(0.0, 2'592'000.0));
   table.AddSize("--response-memory", limits.max_bytes,
-                "Memory for the conversations of all kept responses together [64MiB]");
+                "Memory for all kept responses and their conversations [64MiB]");
 }
 
 void DeclareJournalFlags(FlagTable& table, JournalFlags& flags) {

@@ -12,6 +12,8 @@ inline constexpr char kContextLengthExceeded[] = "context_length_exceeded";
 
 inline constexpr char kPreviousResponseNotFound[] = "previous_response_not_found";
 
+inline constexpr char kResponseNotFound[] = "response_not_found";
+
 inline constexpr char kErrorCodePayload[] = "stagecoach/error-code";
 
 inline absl::Status WithErrorCode(absl::Status status, const char* code) {

@@ -163,9 +163,11 @@ def test_openapi_lists_all_served_paths(cluster):
     validate(document)
     ask(cluster.http, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "stream": True, "request_id": "listed",
                                                  "stream_options": {"resumable": True}})
+    ask(cluster.http, "POST", "/v1/responses", {"input": "x", "max_output_tokens": 1, "request_id": "kept"})
     for path, methods in document["paths"].items():
+        listed = "resp_kept" if path.startswith("/v1/responses") else "listed"
         for method in (name for name in methods if name != "parameters"):
-            target = path.replace("{model}", "demo-model").replace("{id}", "listed")
+            target = path.replace("{model}", "demo-model").replace("{id}", listed)
             answer = ask(cluster.http, method.upper(), target, {} if method == "post" else None)
             assert answer.status in (200, 400), (path, method)
         if "{" not in path:

@@ -127,6 +127,9 @@ def test_previous_response(client):
     assert second.previous_response_id == first.id
     streamed = list(client.responses.create(input="And the last?", previous_response_id=first.id, stream=True, **GREEDY))[-1]
     assert streamed.response.output_text == second.output_text
+    assert client.responses.retrieve(streamed.response.id) == streamed.response
+    items = [item.content[0].text for item in client.responses.input_items.list(streamed.response.id, order="asc")]
+    assert items == [message["content"] for message in history]
     assert client.responses.create(input="Why?", previous_response_id=streamed.response.id, **GREEDY).output_text
     for unknown in (same.id, "resp_unknown"):
         with pytest.raises(openai.BadRequestError) as error:
@@ -143,6 +146,13 @@ def test_a_response_belongs_to_its_tenant(tmp_path):
             assert a.responses.create(input="And?", previous_response_id=first.id, max_output_tokens=2, **GREEDY)
             with pytest.raises(openai.BadRequestError):
                 b.responses.create(input="And?", previous_response_id=first.id, **GREEDY)
+            for look in (b.responses.retrieve, b.responses.input_items.list, b.responses.delete):
+                with pytest.raises(openai.NotFoundError):
+                    look(first.id)
+            assert a.responses.retrieve(first.id) == first
+            a.responses.delete(first.id)
+            with pytest.raises(openai.NotFoundError):
+                a.responses.retrieve(first.id)
 
 
 def test_errors(client):

@@ -36,6 +36,8 @@ namespace {
 
 constexpr char kModelsPrefix[] = "/v1/models/";
 constexpr char kStreamsPrefix[] = "/v1/streams/";
+constexpr char kResponsesPrefix[] = "/v1/responses/";
+constexpr std::string_view kInputItems = "/input_items";
 // Limit of queued /metrics and /status requests; operators never need more.
 constexpr size_t kMaxBeside = 64;
 
@@ -109,6 +111,8 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
       {"POST", "/v1/chat/completions", &HttpApi::ChatCompletions, true},
       {"POST", "/v1/completions", &HttpApi::Completions, true},
       {"POST", "/v1/responses", &HttpApi::Responses, true},
+      {"GET", kResponsesPrefix, &HttpApi::ReadResponse, true, true},
+      {"DELETE", kResponsesPrefix, &HttpApi::DeleteResponse, true, true},
       {"POST", "/v1/messages", &HttpApi::Messages, true},
       {"POST", "/v1/messages/count_tokens", &HttpApi::CountTokens, true},
       {"GET", "/v1/models", &HttpApi::Models, true},
@@ -334,6 +338,40 @@ void HttpApi::ChatCompletions(Call call) {
 }
 
 void HttpApi::Responses(Call call) { BeginCompletion(std::move(call), &HttpApi::ParseResponse); }
+
+absl::StatusOr<std::string> HttpApi::KeptJson(const Call& call, MemoryBudget::Lease& lease) {
+  const std::string& query = call.request.query;
+  if (QueryValue(query, "stream") == "true") {
+    return absl::InvalidArgumentError("stream: a kept response is not offered as a stream");
+  }
+  std::string_view name = std::string_view(call.request.path).substr(sizeof kResponsesPrefix - 1);
+  const bool wants_input = name.ends_with(kInputItems);
+  if (wants_input) name.remove_suffix(kInputItems.size());
+  SC_ASSIGN_OR_RETURN(KeptResponse kept, responses_.Get(call.caller, PercentDecoded(name), lease));
+  if (wants_input) return InputItemsJson(kept, query);
+  return std::move(kept.json);
+}
+
+void HttpApi::ReadResponse(Call call) {
+  const std::shared_ptr<Exchange> exchange = call.exchange;
+  const absl::Status posted = frontend_->Post([this, call = std::move(call)] {
+    MemoryBudget::Lease lease(&frontend_->memory());
+    absl::StatusOr<std::string> body = KeptJson(call, lease);
+    HttpResponse response = body.ok() ? Json(*std::move(body)) : ErrorResponse(body.status());
+    response.memory = std::move(lease);
+    call.exchange->Respond(std::move(response));
+  });
+  if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
+}
+
+void HttpApi::DeleteResponse(Call call) {
+  const std::string id =
+      PercentDecoded(std::string_view(call.request.path).substr(sizeof kResponsesPrefix - 1));
+  const absl::Status deleted = responses_.Delete(call.caller, id);
+  if (!deleted.ok()) return call.exchange->Respond(ErrorResponse(deleted));
+  call.exchange->Respond(Json(boost::json::serialize(
+      boost::json::object{{"id", id}, {"object", "response"}, {"deleted", true}})));
+}
 
 void HttpApi::Messages(Call call) {
   if (!call.request.anthropic_beta.empty()) {

@@ -97,6 +97,8 @@ class HttpApi {
   void ReadStream(Call call);
   void CancelStream(Call call);
   void Responses(Call call);
+  void ReadResponse(Call call);
+  void DeleteResponse(Call call);
   void Messages(Call call);
   void CountTokens(Call call);
   void Tokenize(Call call);
@@ -109,6 +111,8 @@ class HttpApi {
     return parse(call.request.body);
   }
   absl::StatusOr<ApiRequest> ParseResponse(const Call& call);
+  // What GET of a kept response, or of its input, returns; `lease` pays for it.
+  absl::StatusOr<std::string> KeptJson(const Call& call, MemoryBudget::Lease& lease);
   void BeginCompletion(Call call, ParseFunction parse);
   // The request's id: of its body, or else of its header.
   static std::string IdOf(const ApiRequest& request, const Call& call);

@@ -68,9 +68,11 @@ const char* ResponseAnswer::Status() const {
 json::value ResponseAnswer::Usage() const {
   if (output_.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return nullptr;
   const uint32_t n_in = output_.n_prompt_tokens(), n_out = output_.n_output_tokens();
+  json::object cached = CachedJson(output_.usage());
+  cached.emplace("cache_write_tokens", 0);  // OpenAI's clients need the field
   return json::object{
       {"input_tokens", n_in},
-      {"input_tokens_details", CachedJson(output_.usage())},
+      {"input_tokens_details", std::move(cached)},
       {"output_tokens", n_out},
       {"output_tokens_details", json::object{{"reasoning_tokens", output_.n_reasoning_tokens()}}},
       {"total_tokens", n_in + n_out}};
@@ -142,11 +144,10 @@ std::string ResponseAnswer::Event(const char* type, const json::object& data) {
   return NamedEvent(type, event);
 }
 
-std::string ResponseAnswer::ResponseEvent(const char* type, const char* status,
-                                          const json::value& error) {
+std::string ResponseAnswer::ResponseEvent(const char* type, const std::string& response) {
   return fmt::format(
       "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},\"response\":{2}}}\n\n", type,
-      n_events_++, Response(status, error));
+      n_events_++, response);
 }
 
 std::string ResponseAnswer::BeginItem(size_t part) {
@@ -195,8 +196,9 @@ std::string ResponseAnswer::EndItem(const char* status) {
 std::string ResponseAnswer::Chunks(size_t, const v1::GenerateResponse& message) {
   std::string events;
   if (!std::exchange(begun_, true)) {
-    events += ResponseEvent("response.created", kInProgress);
-    events += ResponseEvent("response.in_progress", kInProgress);
+    const std::string response = Response(kInProgress, nullptr);
+    events += ResponseEvent("response.created", response);
+    events += ResponseEvent("response.in_progress", response);
   }
   for (const OutputPiece& piece : output_.Add(message)) {
     if (piece.begins) {
@@ -210,24 +212,26 @@ std::string ResponseAnswer::Chunks(size_t, const v1::GenerateResponse& message) 
 }
 
 std::string ResponseAnswer::LastChunks() {
-  Keep();
+  const std::string response = Response(Status(), nullptr);
+  Keep(response);
   std::string events = EndItem(Status());
-  return events + ResponseEvent(fmt::format("response.{}", Status()).c_str(), Status());
+  return events + ResponseEvent(fmt::format("response.{}", Status()).c_str(), response);
 }
 
 std::string ResponseAnswer::FailureChunks(const absl::Status& status) {
   const json::object error = {{"code", "server_error"}, {"message", std::string(status.message())}};
-  return ResponseEvent("response.failed", "failed", error);
+  return ResponseEvent("response.failed", Response("failed", error));
 }
 
 void ResponseAnswer::Collect(size_t, const v1::GenerateResponse& message) { output_.Add(message); }
 
 std::string ResponseAnswer::Whole() {
-  Keep();
-  return Response(Status(), nullptr);
+  std::string response = Response(Status(), nullptr);
+  Keep(response);
+  return response;
 }
 
-void ResponseAnswer::Keep() const {
+void ResponseAnswer::Keep(const std::string& response) const {
   if (request_.responses.turn == nullptr) return;
   v1::ChatMessage answer;
   answer.set_role("assistant");
@@ -243,7 +247,7 @@ void ResponseAnswer::Keep() const {
       call.set_arguments(part.text);
     }
   }
-  request_.responses.turn->Finish(std::move(answer));
+  request_.responses.turn->Finish(std::move(answer), response);
 }
 
 }  // namespace stagecoach::router::http

@@ -39,13 +39,13 @@ class ResponseAnswer final : public Answer {
   std::string_view OwnName(std::string_view name) const;
   boost::json::value Usage() const;
   std::string Event(const char* type, const boost::json::object& data);
-  std::string ResponseEvent(const char* type, const char* status,
-                            const boost::json::value& error = nullptr);
+  std::string ResponseEvent(const char* type, const std::string& response);
   std::string BeginItem(size_t part);
   std::string Delta(const OutputPiece& piece);
   // The events that end the last item, if there is one.
   std::string EndItem(const char* status);
-  void Keep() const;
+  // Keeps the response, whose JSON is `response`.
+  void Keep(const std::string& response) const;
 
   const ApiRequest& request_;
   const std::string request_id_;

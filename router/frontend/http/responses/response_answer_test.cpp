@@ -86,7 +86,7 @@ TEST_CASE("a response with text") {
   CHECK(whole.at("usage") == json::parse(R"({"input_tokens": 7, "output_tokens": 3,
                                             "total_tokens": 10,
                                             "input_tokens_details": {
-                                              "cached_tokens": 4,
+                                              "cached_tokens": 4, "cache_write_tokens": 0,
                                               "stored_tokens": {"host": 3, "disk": 0, "store": 0}},
                                             "output_tokens_details": {"reasoning_tokens": 0}})"));
 }
@@ -171,7 +171,10 @@ TEST_CASE("a finished response is kept with what it said") {
   call.set_arguments("{}");
   answer.Collect(0, message);
   CHECK_FALSE(store.Find({}, "resp_id").ok());
-  answer.Whole();
+  const std::string whole = answer.Whole();
+  MemoryBudget reading(100'000);
+  MemoryBudget::Lease lease(&reading);
+  CHECK(store.Get({}, "resp_id", lease)->json == whole);
   const auto kept = store.Find({}, "resp_id");
   REQUIRE(kept.ok());
   REQUIRE(kept->messages_size() == 2);

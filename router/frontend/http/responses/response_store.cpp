@@ -5,14 +5,40 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/status.h"
 #include "router/text/error_code.h"
 
 namespace stagecoach::router::http {
+namespace {
 
-void ResponseStore::Put(const Caller& caller, const std::string& id,
-                        const v1::ChatRequest& conversation, Clock::time_point now) {
+// A response that a client reads is in memory as text, as messages, as JSON values and as the
+// answer.
+constexpr size_t kCopies = 4;
+
+constexpr char kWhyNotKept[] =
+    ": it was not stored, or not for so long (--response-time, --response-memory)";
+
+absl::Status NotKept(const std::string& id) {
+  return WithErrorCode(absl::NotFoundError(fmt::format("the response '{}' is not kept{}",
+                                                       id.substr(0, 80), kWhyNotKept)),
+                       kResponseNotFound);
+}
+
+absl::StatusOr<v1::ChatRequest> Parsed(const std::string& text) {
+  v1::ChatRequest conversation;
+  if (!conversation.ParseFromString(text)) return absl::InternalError("a kept response is broken");
+  return conversation;
+}
+
+}  // namespace
+
+void ResponseStore::Put(const Caller& caller, const std::string& id, KeptResponse kept,
+                        Clock::time_point now) {
   if (!keeps()) return;
-  Response response{.id = id, .conversation = conversation.SerializeAsString(), .used_at = now};
+  Response response{.id = id,
+                    .conversation = kept.conversation.SerializeAsString(),
+                    .json = std::move(kept.json),
+                    .used_at = now};
   const size_t n_bytes = response.n_bytes();
   if (n_bytes > limits_.max_bytes) return;
   const MutexLock lock(mutex_);
@@ -31,29 +57,64 @@ void ResponseStore::Put(const Caller& caller, const std::string& id,
 
 absl::StatusOr<v1::ChatRequest> ResponseStore::Find(const Caller& caller, const std::string& id,
                                                     Clock::time_point now) {
-  std::string text;
+  std::string conversation;
   {
     const MutexLock lock(mutex_);
-    RemoveOld(now);
-    const auto tenant = tenants_.find(caller.tenant);
-    const auto found = tenant == tenants_.end() ? decltype(tenant->second.by_id.end()){}
-                                                : tenant->second.by_id.find(id);
-    if (tenant == tenants_.end() || found == tenant->second.by_id.end()) {
-      return WithErrorCode(
-          absl::InvalidArgumentError(fmt::format(
-              "previous_response_id: the response '{}' is not kept: it was not stored, or not for "
-              "so long (--response-time, --response-memory); send the whole conversation",
-              id.substr(0, 80))),
-          kPreviousResponseNotFound);
-    }
-    std::list<Response>& by_use = tenant->second.by_use;
-    by_use.splice(by_use.begin(), by_use, found->second);
-    found->second->used_at = now;
-    text = found->second->conversation;
+    if (const Response* found = Use(caller, id, now)) conversation = found->conversation;
   }
-  v1::ChatRequest conversation;
-  if (!conversation.ParseFromString(text)) return absl::InternalError("a kept response is broken");
-  return conversation;
+  if (conversation.empty()) {
+    return WithErrorCode(
+        absl::InvalidArgumentError(fmt::format(
+            "previous_response_id: the response '{}' is not kept{}; send the whole conversation",
+            id.substr(0, 80), kWhyNotKept)),
+        kPreviousResponseNotFound);
+  }
+  return Parsed(conversation);
+}
+
+absl::StatusOr<KeptResponse> ResponseStore::Get(const Caller& caller, const std::string& id,
+                                                MemoryBudget::Lease& lease, Clock::time_point now) {
+  KeptResponse kept;
+  std::string conversation;
+  {
+    const MutexLock lock(mutex_);
+    const Response* found = Use(caller, id, now);
+    if (found == nullptr) return NotKept(id);
+    if (!lease.GrowTo(kCopies * found->n_bytes())) {
+      return absl::ResourceExhaustedError(
+          "the memory for requests (--request-memory) is taken; try again later");
+    }
+    conversation = found->conversation;
+    kept.json = found->json;
+  }
+  SC_ASSIGN_OR_RETURN(kept.conversation, Parsed(conversation));
+  return kept;
+}
+
+absl::Status ResponseStore::Delete(const Caller& caller, const std::string& id,
+                                   Clock::time_point now) {
+  const MutexLock lock(mutex_);
+  RemoveOld(now);
+  const auto tenant = tenants_.find(caller.tenant);
+  if (tenant == tenants_.end()) return NotKept(id);
+  const auto found = tenant->second.by_id.find(id);
+  if (found == tenant->second.by_id.end()) return NotKept(id);
+  Remove(tenant->second, found->second);
+  if (tenant->second.by_use.empty()) tenants_.erase(tenant);
+  return absl::OkStatus();
+}
+
+const ResponseStore::Response* ResponseStore::Use(const Caller& caller, const std::string& id,
+                                                  Clock::time_point now) {
+  RemoveOld(now);
+  const auto tenant = tenants_.find(caller.tenant);
+  if (tenant == tenants_.end()) return nullptr;
+  const auto found = tenant->second.by_id.find(id);
+  if (found == tenant->second.by_id.end()) return nullptr;
+  std::list<Response>& by_use = tenant->second.by_use;
+  by_use.splice(by_use.begin(), by_use, found->second);
+  found->second->used_at = now;
+  return &*found->second;
 }
 
 void ResponseStore::Remove(Tenant& tenant, std::list<Response>::iterator response) {

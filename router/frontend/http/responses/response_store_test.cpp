@@ -8,10 +8,10 @@
 namespace stagecoach::router::http {
 namespace {
 
-v1::ChatRequest Conversation(const std::string& text) {
-  v1::ChatRequest chat;
-  chat.add_messages()->set_content(text);
-  return chat;
+KeptResponse Conversation(const std::string& text) {
+  KeptResponse kept{.conversation = {}, .json = "{}"};
+  kept.conversation.add_messages()->set_content(text);
+  return kept;
 }
 
 Caller Tenant(const std::string& name, uint32_t weight = 1) {
@@ -31,6 +31,21 @@ TEST_CASE("only a response's tenant finds it") {
   CHECK(missing.status().message().find("previous_response_id: ") == 0);
   store.Put(Tenant("a"), "1", Conversation("y"));
   CHECK(store.Find(Tenant("a"), "1")->messages(0).content() == "y");
+}
+
+TEST_CASE("only a response's tenant reads and deletes it") {
+  ResponseStore store({});
+  store.Put(Tenant("a"), "1", Conversation("x"));
+  MemoryBudget memory(10'000), small(10);
+  MemoryBudget::Lease lease(&memory), none(&small);
+  CHECK(store.Get(Tenant("a"), "1", lease)->json == "{}");
+  CHECK(memory.used_bytes() > 0);
+  CHECK(absl::IsResourceExhausted(store.Get(Tenant("a"), "1", none).status()));
+  CHECK(absl::IsNotFound(store.Get(Tenant("b"), "1", lease).status()));
+  CHECK(absl::IsNotFound(store.Delete(Tenant("b"), "1")));
+  CHECK(store.Delete(Tenant("a"), "1").ok());
+  CHECK(absl::IsNotFound(store.Get(Tenant("a"), "1", lease).status()));
+  CHECK(absl::IsNotFound(store.Delete(Tenant("a"), "1")));
 }
 
 TEST_CASE("a response that nobody uses is forgotten after a time") {

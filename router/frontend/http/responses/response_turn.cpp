@@ -6,10 +6,10 @@
 
 namespace stagecoach::router::http {
 
-void ResponseTurn::Finish(v1::ChatMessage answer) {
+void ResponseTurn::Finish(v1::ChatMessage answer, std::string json) {
   if (store_ == nullptr) return;
   *conversation_.add_messages() = std::move(answer);
-  store_->Put(caller_, id_, conversation_);
+  store_->Put(caller_, id_, {.conversation = std::move(conversation_), .json = std::move(json)});
 }
 
 absl::Status ContinueResponse(ResponseStore& store, const Caller& caller, MemoryBudget* memory,

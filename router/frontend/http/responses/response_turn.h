@@ -26,8 +26,8 @@ class ResponseTurn {
         conversation_(std::move(conversation)),
         lease_(std::move(lease)) {}
 
-  // The response said `answer`. Call it once.
-  void Finish(v1::ChatMessage answer);
+  // The response said `answer`, and the client gets it as `json`. Call it once.
+  void Finish(v1::ChatMessage answer, std::string json);
 
  private:
   ResponseStore* const store_;

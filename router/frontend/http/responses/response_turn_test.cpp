@@ -29,7 +29,7 @@ TEST_CASE("a response continues an earlier one, without its instructions") {
     answer.set_content(said);
     if (request->responses.turn != nullptr) {
       CHECK(memory.used_bytes() > 0);
-      request->responses.turn->Finish(answer);
+      request->responses.turn->Finish(answer, "{}");
     }
     return Lines(request->chat);
   };
