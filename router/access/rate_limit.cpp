@@ -19,14 +19,10 @@ absl::Status RateLimit::Take(double n, Clock::time_point now, double n_taken) {
                     n_taken + n, per_minute_));
   }
   MutexLock lock(mutex_);
-  const double per_second = per_minute_ / 60;
-  const std::chrono::duration<double> passed = now - saved_at_;
-  if (saved_at_ != Clock::time_point{}) {
-    saved_ = std::min(most_, saved_ + passed.count() * per_second);
-  }
+  saved_ = SavedAt(now);
   saved_at_ = now;
   if (saved_ < n) {
-    const int wait_s = static_cast<int>(std::ceil((n - saved_) / per_second));
+    const int wait_s = static_cast<int>(std::ceil((n - saved_) * 60 / per_minute_));
     return WithRetryAfter(absl::ResourceExhaustedError(fmt::format(
                               "this key's {} requests per minute are used up; try again in {} s",
                               per_minute_, wait_s)),
@@ -34,6 +30,21 @@ absl::Status RateLimit::Take(double n, Clock::time_point now, double n_taken) {
   }
   saved_ -= n;
   return absl::OkStatus();
+}
+
+RateLimit::State RateLimit::Look(Clock::time_point now) const {
+  MutexLock lock(mutex_);
+  const double saved = SavedAt(now);
+  return {.limit = static_cast<int64_t>(most_),
+          .left = static_cast<int64_t>(saved),
+          .until_full = std::chrono::seconds(
+              static_cast<int64_t>(std::ceil((most_ - saved) * 60 / per_minute_)))};
+}
+
+double RateLimit::SavedAt(Clock::time_point now) const {
+  if (saved_at_ == Clock::time_point{}) return saved_;
+  const std::chrono::duration<double> passed = now - saved_at_;
+  return std::min(most_, saved_ + passed.count() * per_minute_ / 60);
 }
 
 }  // namespace stagecoach::router

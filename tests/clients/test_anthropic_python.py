@@ -1,4 +1,5 @@
 """The official anthropic package for Python, as agents use it, against /v1/messages."""
+import datetime
 import json
 
 import anthropic
@@ -189,7 +190,11 @@ def test_api_key(tmp_path):
         say("sk-slow")
         with pytest.raises(anthropic.RateLimitError) as error:
             say("sk-slow")
-        assert int(error.value.response.headers["retry-after"]) > 0
+        headers = error.value.response.headers
+        assert int(headers["retry-after"]) > 0
+        assert headers["anthropic-ratelimit-requests-limit"] == "1"
+        assert headers["anthropic-ratelimit-requests-remaining"] == "0"
+        assert datetime.datetime.fromisoformat(headers["anthropic-ratelimit-requests-reset"]).tzinfo
         bearer = ask(cluster.http, "POST", "/v1/messages", DEMO, headers=[("Authorization", "Bearer sk-good")])
         assert bearer.status == 200
 

@@ -82,9 +82,13 @@ def test_rate_limit_per_key(guarded):
     statuses = [ask_securely(guarded, "POST", "/tokenize", {"prompt": "x"}, "sk-slow") for _ in range(3)]
     assert [one.status for one in statuses] == [200, 200, 429]
     assert 0 < int(statuses[2].headers["retry-after"]) <= 30
+    assert [one.headers["x-ratelimit-limit-requests"] for one in statuses] == ["2", "2", "2"]
+    assert [one.headers["x-ratelimit-remaining-requests"] for one in statuses] == ["1", "0", "0"]
+    assert all(re.fullmatch(r"(1m)?\d+s", one.headers["x-ratelimit-reset-requests"]) for one in statuses)
     assert statuses[2].error["code"] == "rate_limit_exceeded"
     assert ask_securely(guarded, "GET", "/v1/models", key="sk-slow").status == 200  # listing models does not count
-    assert ask_securely(guarded, "POST", "/tokenize", {"prompt": "x"}, "sk-web").status == 200
+    unlimited = ask_securely(guarded, "POST", "/tokenize", {"prompt": "x"}, "sk-web")
+    assert unlimited.status == 200 and not any("ratelimit" in name for name in unlimited.headers)
 
 
 def test_every_choice_counts_against_the_rate(guarded):

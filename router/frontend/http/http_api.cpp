@@ -24,6 +24,7 @@
 #include "router/frontend/http/dropped.h"
 #include "router/frontend/http/model_json.h"
 #include "router/frontend/http/page_policy.h"
+#include "router/frontend/http/rate_fields.h"
 #include "router/frontend/http/responses/response_turn.h"
 #include "router/frontend/http/responses/responses_request.h"
 #include "router/frontend/http/stream_relay.h"
@@ -177,7 +178,13 @@ std::optional<HttpResponse> HttpApi::AnswerToHead(const HttpRequest& head, Calle
   }
   if (route->needs_key) {
     absl::StatusOr<Caller> found = FindCaller(head);
-    if (!found.ok()) return ErrorResponse(found.status(), form);
+    if (!found.ok()) {
+      // The answer to a key whose rate is used up has the rate in its header.
+      if (auto known = access_->Admit(head.authorization, Access::Kind::kLook); known.ok()) {
+        caller = *std::move(known);
+      }
+      return ErrorResponse(found.status(), form);
+    }
     caller = *std::move(found);
   }
   const std::string& type = head.content_type;
@@ -199,6 +206,11 @@ Admission HttpApi::Admit(const HttpRequest& head) {
   }
   spdlog::debug("http {}: {} {}", admission.request_id, head.method, head.path);
   admission.answer = AnswerToHead(head, admission.caller);
+  if (const RateLimit* rate = admission.caller.rate.get()) {
+    for (auto& field : RateFields(*rate, ErrorFormOf(head.path))) {
+      admission.fields.push_back(std::move(field));
+    }
+  }
   return admission;
 }
 
