@@ -104,13 +104,14 @@ ctests() { # DIR ARGS...
   ctest --test-dir "$dir" -j $((jobs + 1)) --output-on-failure --no-tests=error "$@"
 }
 
+# venv [DIR REQUIREMENTS]: installs Python packages, by default those of the tests.
 venv() {
-  local stamp=build/venv/requirements.txt
-  cmp -s tests/requirements.txt "$stamp" && return
-  say "Python packages"
-  python3 -m venv --clear build/venv
-  build/venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
-  cp tests/requirements.txt "$stamp"
+  local dir=${1:-build/venv} requirements=${2:-tests/requirements.txt}
+  cmp -s "$requirements" "$dir/requirements.txt" && return
+  say "Python packages of $requirements"
+  python3 -m venv --clear "$dir" &&
+    "$dir/bin/pip" install -q --disable-pip-version-check -r "$requirements" &&
+    cp "$requirements" "$dir/requirements.txt"
 }
 
 # go_tool PACKAGE@VERSION [NAME]: builds the tool once into build/tools, as NAME. Tests that need a tool are skipped if it
@@ -141,15 +142,18 @@ kv_events_indexer() {
     echo "kv-events-indexer cannot be built: its test is skipped"
 }
 
-install_node_client() {
-  [ -d build/node/node_modules/openai ] && [ -d build/node/node_modules/axe-core ] && return
-  say "openai for Node, axe"
+# Client libraries for Node, and coding agents (0.8 GB).
+install_node_clients() {
+  cmp -s tests/clients/package.json build/node/installed.json && return
+  say "clients from npm"
   if ! command -v npm >/dev/null; then
-    echo "no Node here: their tests are skipped"
+    echo "no Node here: tests of its clients are skipped"
     return
   fi
-  npm install --prefix build/node --silent --no-audit --no-fund openai@6.30.1 axe-core@4.14.1 ||
-    echo "openai for Node or axe cannot be installed: their tests are skipped"
+  rm -rf build/node && mkdir -p build/node && cp tests/clients/package.json build/node &&
+    npm install --prefix build/node --silent --no-audit --no-fund &&
+    cp tests/clients/package.json build/node/installed.json ||
+    echo "clients from npm cannot be installed: their tests are skipped"
 }
 
 py() { # ARGS...
@@ -193,7 +197,9 @@ stage_cluster() {
   go_tool github.com/rakyll/hey@v0.1.4
   go_tool github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0 toxiproxy-server
   kv_events_indexer
-  install_node_client
+  install_node_clients
+  venv build/frameworks tests/clients/frameworks/requirements.txt ||
+    echo "no packages for tests/clients/frameworks: their tests are skipped"
   # Long files first.
   check "cluster" py_side_by_side tests/monitoring tests/gpu/test_smoke.py tests/clients tests/cluster tests/checkpoints \
     tests/gpu tests/layering deploy/demo-model-training || true

@@ -1,6 +1,7 @@
 import pathlib
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "checkpoints"))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 
 import chromium

@@ -11,9 +11,8 @@ import json
 import pathlib
 import struct
 
-from harness import DEMO_MODEL, protos
-
-TENSORS = protos.ROOT / "tests" / "checkpoints"
+from harness import DEMO_MODEL
+from tensors import write_safetensors
 
 CONTEXT = 65536
 WINDOW = 256
@@ -23,7 +22,7 @@ N_VOCAB = 2048
 PIECE = 6  # characters
 END = 2  # the demo model's <|end|>
 
-# The spelling of calls is that of Hermes and Qwen.
+# The spelling of calls and reasoning is that of Hermes and Qwen.
 TEMPLATE = """{{ bos_token }}
 {%- set names = tools | default([], true) | map(attribute='function.name') | list %}
 {%- if tools %}{{ '<|system|>' + (tools | tojson) + eos_token }}{% endif %}
@@ -31,6 +30,7 @@ TEMPLATE = """{{ bos_token }}
     {%- set role = message.role if message.role in ['system', 'user', 'assistant'] else 'user' %}
     {{- '<|' + role + '|>' }}
     {%- if message.role == 'tool' %}{{ 'tool_response ' }}{% endif %}
+    {%- if message.reasoning_content %}{{ '<think>' + message.reasoning_content + '</think>' }}{% endif %}
     {{- message.content or '' }}
     {%- for call in message.tool_calls or [] %}
         {{- '<tool_call>' + call.function.name + ' ' + (call.function.arguments | tojson) + '</tool_call>' }}
@@ -49,26 +49,20 @@ def call(name, arguments):
 
 
 def _pieces(text, taken):
-    """Cuts a text into pieces of which none is in `taken` yet: a longer piece where a short one is."""
-    pieces = []
-    while text:
-        size = PIECE if len(text) >= 2 * PIECE else len(text)
-        while text[:size] in taken and size < len(text):
-            size += 1
-        pieces.append(text[:size])
-        assert text[:size] not in taken, f"the end of a reply repeats: {text!r}"
-        taken.add(text[:size])
-        text = text[size:]
-    return pieces
+    """Cuts a text into short pieces that differ from each other and from all in `taken`; None if there is no such cut."""
+    if not text:
+        return []
+    for size in range(min(PIECE, len(text)), len(text) + 1):
+        if text[:size] not in taken:
+            rest = _pieces(text[size:], taken | {text[:size]})
+            if rest is not None:
+                return [text[:size], *rest]
+    return None
 
 
 def write(folder, rules, context=CONTEXT):
     """Writes the checkpoint. `rules`: [(condition, reply)]; the first condition that is true for the template's
     variables, among them `names`, the names of the tools, decides which reply the model gives."""
-    import sys
-    sys.path.insert(0, str(TENSORS))
-    from tensors import write_safetensors
-
     folder = pathlib.Path(folder)
     tokenizer = json.loads((DEMO_MODEL / "tokenizer.json").read_text())
     taken = set(tokenizer["model"]["vocab"])
@@ -76,6 +70,7 @@ def write(folder, rules, context=CONTEXT):
     added, follows, branches = [], {}, []
     for n, (condition, reply) in enumerate(rules):
         chain = [f"<|reply_{n}|>", *_pieces(reply, taken)]
+        taken |= set(chain)
         ids = [first_added + len(added) + i for i in range(len(chain))]
         added += [{"id": id_, "content": text, "special": i == 0, "single_word": False, "lstrip": False, "rstrip": False,
                    "normalized": False} for i, (id_, text) in enumerate(zip(ids, chain))]
