@@ -12,7 +12,7 @@
 
 #include "common/check.h"
 #include "common/dtype.h"
-#include "common/gguf/gguf_types.h"
+#include "common/encoding/encoding.h"
 #include "common/kv_block.h"
 #include "common/model/layer_kinds.h"
 #include "kernels/step_inputs.h"
@@ -35,7 +35,7 @@ struct Buffer {
 // Consecutive rows of a matrix that share one encoding.
 struct MatrixPart {
   int32_t rows;
-  gguf::TensorType encoding;
+  Encoding encoding;
 };
 
 // A weight matrix [rows, cols] (rows: outputs, cols: inputs) in the device's own layout.

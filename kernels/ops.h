@@ -227,11 +227,11 @@ class Ops {
   virtual void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                         DType source_dtype) = 0;
 
-  // Whether the device computes directly on this GGUF encoding. If not, quantized matrices are
-  // converted to bfloat16 at load.
-  virtual bool Keeps(gguf::TensorType) const { return false; }
-  // REQUIRES: Keeps() every part's encoding; cols is a multiple of each encoding's block size;
-  // every part but the last has a multiple of kPartRows rows.
+  // Whether the device computes directly on rows of `cols` elements in this encoding. If not,
+  // quantized matrices are converted to bfloat16 at load.
+  virtual bool Keeps(const Encoding&, int32_t /*cols*/) const { return false; }
+  // REQUIRES: Keeps() every part's encoding; every part but the last has a multiple of kPartRows
+  // rows.
   absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) {
     SC_ASSIGN_OR_RETURN(Buffer memory, Allocate(MatrixBytes(parts, cols)));
     return MatrixOf(std::move(memory), parts, cols);
@@ -242,10 +242,14 @@ class Ops {
     return absl::UnimplementedError("this device keeps no weights as stored");
   }
   virtual size_t MatrixBytes(std::span<const MatrixPart>, int32_t /*cols*/) const { return 0; }
-  // Like PackRows, within one part. `source` has rows in the part's encoding and needs no
-  // alignment.
+  // Like PackRows, within one part. `source` has rows in the part's encoding
+  // (common/encoding/rows.h).
   virtual void PackStored(Matrix& /*matrix*/, int32_t /*first_row*/, int32_t /*n_rows*/,
                           const void* /*source*/) {}
+  // Input `i` of the part that has row first_row is input order[i] of the product. Once, after all
+  // rows of a part whose encoding is permuted. order: [cols]
+  virtual void PackInputOrder(Matrix& /*matrix*/, int32_t /*first_row*/,
+                              std::span<const int32_t> /*order*/) {}
 
   // The size of StepLimits::attention_scratch with which attention over prompts runs at full speed
   // for any context length. 0: the device uses no scratch.

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/gguf/blocks.h"
+#include "common/encoding/rows.h"
 #include "common/status.h"
 #include "kernels/ops.h"
 #include "router/sizing/layer_split.h"
@@ -37,8 +37,8 @@ uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> 
   const auto found = stored.find(request.name);
   if (wanted || found == stored.end()) return n * DTypeBytes(wanted.value_or(or_else));
   if (!found->second.is_quantized()) return n * DTypeBytes(found->second.dtype);
-  const gguf::BlockLayout block = *gguf::LayoutOf(*found->second.encoding);
-  return n / block.elements * block.bytes;
+  return EncodedBytes(*found->second.encoding, static_cast<uint64_t>(request.rows),
+                      static_cast<uint64_t>(request.cols));
 }
 
 uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) {
@@ -53,17 +53,16 @@ uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) 
 // Sorted by bytes, largest first.
 std::vector<EncodingFacts> Encodings(const worker::WeightPlan& plan, const Stored& stored,
                                      DType or_else) {
-  std::map<std::string_view, uint64_t> bytes;
+  std::map<std::string, uint64_t> bytes;
   for (const worker::TensorRequest& request : plan.requests) {
     const auto found = stored.find(request.name);
     if (found == stored.end() || request.is_vector) continue;
     const Storage& storage = found->second;
-    bytes[storage.is_quantized() ? gguf::TensorTypeName(*storage.encoding)
-                                 : DTypeName(storage.dtype)] +=
+    bytes[EncodingName(storage.is_quantized() ? *storage.encoding : CodeOf(storage.dtype))] +=
         TensorBytes(request, std::nullopt, stored, or_else);
   }
   std::vector<EncodingFacts> encodings;
-  for (const auto& [name, n] : bytes) encodings.push_back({std::string(name), n});
+  for (const auto& [name, n] : bytes) encodings.push_back({name, n});
   std::stable_sort(encodings.begin(), encodings.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   if (encodings.empty()) encodings.push_back({std::string(DTypeName(or_else)), 0});
@@ -90,7 +89,7 @@ uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens) {
   return window == 0 ? blocks(n_tokens) : std::min(blocks(n_tokens), blocks(window) + 2);
 }
 
-bool Storage::is_quantized() const { return encoding && gguf::IsQuantized(*encoding); }
+bool Storage::is_quantized() const { return encoding && IsQuantized(encoding->code); }
 
 int32_t ModelFacts::n_layers() const {
   int32_t n = 0;

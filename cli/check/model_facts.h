@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/check/model_report.h"
-#include "common/gguf/gguf_types.h"
+#include "common/encoding/encoding.h"
 #include "common/model/model_spec.h"
 #include "worker/model/weight_plan.h"
 
@@ -23,7 +23,7 @@ uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens);
 // How a tensor is stored.
 struct Storage {
   DType dtype;
-  std::optional<gguf::TensorType> encoding;  // WeightSource::encoding()
+  std::optional<Encoding> encoding;  // WeightSource::encoding()
 
   bool is_quantized() const;
 };

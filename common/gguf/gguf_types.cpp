@@ -2,54 +2,42 @@
 
 #include <array>
 
+#include "common/encoding/blocks.h"
+
 namespace stagecoach::gguf {
 
-std::optional<BlockLayout> LayoutOf(TensorType type) {
+std::optional<Code> CodeOf(TensorType type) {
   switch (type) {
     case TensorType::kF32:
-      return BlockLayout{1, 4};
+      return Code::kF32;
     case TensorType::kF16:
+      return Code::kF16;
     case TensorType::kBF16:
-      return BlockLayout{1, 2};
+      return Code::kBF16;
     case TensorType::kQ4_0:
-      return BlockLayout{32, 2 + 16};
+      return Code::kQ4_0;
     case TensorType::kQ5_0:
-      return BlockLayout{32, 2 + 4 + 16};
+      return Code::kQ5_0;
     case TensorType::kQ8_0:
-      return BlockLayout{32, 2 + 32};
+      return Code::kQ8_0;
     case TensorType::kQ4_K:
-      return BlockLayout{256, 4 + 12 + 128};
+      return Code::kQ4_K;
     case TensorType::kQ5_K:
-      return BlockLayout{256, 4 + 12 + 32 + 128};
+      return Code::kQ5_K;
     case TensorType::kQ6_K:
-      return BlockLayout{256, 128 + 64 + 16 + 2};
+      return Code::kQ6_K;
   }
   return std::nullopt;
 }
 
-std::optional<DType> PlainDType(TensorType type) {
-  switch (type) {
-    case TensorType::kF32:
-      return DType::kF32;
-    case TensorType::kBF16:
-      return DType::kBF16;
-    case TensorType::kF16:
-      return DType::kF16;
-    default:
-      return std::nullopt;
+std::optional<BlockLayout> LayoutOf(TensorType type) {
+  const std::optional<Code> code = CodeOf(type);
+  if (!code) return std::nullopt;
+  if (const std::optional<DType> plain = PlainDType(*code)) {
+    return BlockLayout{1, static_cast<uint32_t>(DTypeBytes(*plain))};
   }
-}
-
-TensorType TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return TensorType::kF32;
-    case DType::kBF16:
-      return TensorType::kBF16;
-    case DType::kF16:
-      return TensorType::kF16;
-  }
-  return TensorType::kF32;
+  return BlockLayout{static_cast<uint32_t>(FormOf(*code).elements),
+                     static_cast<uint32_t>(BlockBytes(*code))};
 }
 
 std::string_view TensorTypeName(TensorType type) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "common/dtype.h"
+#include "common/encoding/encoding.h"
 
 namespace stagecoach::gguf {
 
@@ -47,9 +47,8 @@ struct BlockLayout {
 // Empty for a type that is not in TensorType.
 std::optional<BlockLayout> LayoutOf(TensorType type);
 
-// The dtype of a type without blocks. Empty for a quantized type.
-std::optional<DType> PlainDType(TensorType type);
-TensorType TypeOf(DType dtype);
+// Empty for a type that is not in TensorType.
+std::optional<Code> CodeOf(TensorType type);
 
 // Returns "Q4_K", for example, also for types that cannot be served.
 std::string_view TensorTypeName(TensorType type);

@@ -9,9 +9,10 @@
 #include <cstring>
 #include <filesystem>
 #include <numbers>
+#include <optional>
 #include <string_view>
 
-#include "common/gguf/blocks.h"
+#include "common/encoding/encoding.h"
 #include "common/status.h"
 
 namespace stagecoach {
@@ -215,7 +216,8 @@ DType StoredDType(const GgufFile& file) {
   bool all_f32 = true, all_f16 = true;
   for (const auto& [name, info] : file.tensors()) {
     if (info.shape.size() < 2) continue;  // norms are float32 in every file
-    if (gguf::IsQuantized(info.type)) return DType::kBF16;
+    const std::optional<Code> code = gguf::CodeOf(info.type);
+    if (code && IsQuantized(*code)) return DType::kBF16;
     all_f32 &= info.type == TensorType::kF32;
     all_f16 &= info.type != TensorType::kBF16;
   }

@@ -84,7 +84,9 @@ class CpuOps final : public Ops {
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return PanelCount(static_cast<size_t>(rows)) * PanelBytes(static_cast<size_t>(cols), dtype);
   }
-  bool Keeps(gguf::TensorType) const override { return true; }
+  bool Keeps(const Encoding& encoding, int32_t cols) const override {
+    return KeepsEncoding(encoding, static_cast<size_t>(cols));
+  }
   size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
     return PackedBytes(parts, static_cast<size_t>(cols));
   }
@@ -94,9 +96,10 @@ class CpuOps final : public Ops {
     Matrix matrix{.buffer = std::move(memory), .cols = cols};
     for (const MatrixPart& part : parts) {
       SC_CHECK(part.rows > 0 && matrix.rows % kPartRows == 0);
-      SC_CHECK(cols % static_cast<int32_t>(gguf::LayoutOf(part.encoding)->elements) == 0);
+      SC_CHECK(Keeps(part.encoding, cols));
       matrix.rows += part.rows;
-      if (!matrix.parts.empty() && matrix.parts.back().encoding == part.encoding) {
+      if (!matrix.parts.empty() && matrix.parts.back().encoding == part.encoding &&
+          !part.encoding.is_permuted) {
         matrix.parts.back().rows += part.rows;  // one GEMM instead of two
       } else {
         matrix.parts.push_back(part);
@@ -108,6 +111,10 @@ class CpuOps final : public Ops {
     SC_CHECK(first_row >= 0 && n_rows >= 0);
     PackStoredPanels(matrix, static_cast<size_t>(first_row), static_cast<size_t>(n_rows), source,
                      pool_);
+  }
+  void PackInputOrder(Matrix& matrix, int32_t first_row, std::span<const int32_t> order) override {
+    SC_CHECK(first_row >= 0);
+    PackOrder(matrix, static_cast<size_t>(first_row), order);
   }
   void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                 DType source_dtype) override {

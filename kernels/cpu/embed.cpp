@@ -1,11 +1,9 @@
 #include "kernels/cpu/embed.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "common/check.h"
-#include "common/float_convert.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/matrix_parts.h"
 
@@ -17,15 +15,7 @@ void ReadRow(const Matrix& table, size_t row, float* out) {
   SC_CHECK(row < static_cast<size_t>(table.rows));
   MatrixParts part(table);
   while (part.first_row() + part.n_rows() <= row) part.Next();
-  const size_t within = row - part.first_row(), cols = static_cast<size_t>(table.cols);
-  const uint8_t* const panel = part.panels() + within / kPanelRows * part.panel_bytes();
-  if (const std::optional<DType> plain = gguf::PlainDType(part.encoding())) {
-    for (size_t col = 0; col < cols; ++col) {
-      out[col] = LoadElement(panel, *plain, PanelIndex(*plain, within % kPanelRows, col));
-    }
-  } else {
-    ReadQuantRow(panel, part.encoding(), cols, within % kPanelRows, out);
-  }
+  ReadStoredRow(part, static_cast<size_t>(table.cols), row - part.first_row(), out);
 }
 
 size_t RowIndex(int32_t row) {

@@ -9,6 +9,7 @@
 
 #include "common/status.h"
 #include "kernels/cpu/cpu_kernel.h"
+#include "kernels/cpu/fp8-inl.h"
 #include "kernels/cpu/gemm_blocks-inl.h"
 #include "kernels/cpu/gemm_finish-inl.h"
 #include "kernels/cpu/matrix_parts.h"
@@ -66,21 +67,21 @@ absl::Status GemmFloats(const GemmSpan& span, CpuContext& context) {
 
 // c: [n_panels, 16]
 template <typename Tile, size_t kPanels>
-HWY_INLINE void MulOneRow(const uint8_t* x_copy, const uint8_t* const* panels, size_t n_panels,
-                          size_t k, float* c) {
+HWY_INLINE void MulOneRow(const Tile& tile, const uint8_t* x_copy, const uint8_t* const* panels,
+                          size_t n_panels, size_t k, float* c) {
   if (n_panels == kPanels) {
-    Tile::template MulOne<kPanels>(x_copy, panels, k, c);
+    tile.template MulOne<kPanels>(x_copy, panels, k, c);
   } else if constexpr (kPanels > 1) {
-    MulOneRow<Tile, kPanels - 1>(x_copy, panels, n_panels, k, c);
+    MulOneRow<Tile, kPanels - 1>(tile, x_copy, panels, n_panels, k, c);
   }
 }
 
-template <gguf::TensorType kType>
+template <Code kType>
 absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
   using Tile = QuantTile<kType>;
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
-  const Tile tile{args.x.f32(), k};
+  const Tile tile{args.x.f32(), k, span.encoding, span.order, QuantLayoutOf(span.encoding, k)};
   if (n_rows > 1) return GemmBlocks(tile, span, context);
   const size_t n_blocks = (k + Tile::kInputs - 1) / Tile::kInputs;
   SC_ASSIGN_OR_RETURN(float* const scratch,
@@ -89,13 +90,25 @@ absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
   tile.CopyOneRow(x_copy);
   RunFewRows(span, *context.pool,
              [&](const uint8_t* const* panels, size_t n_panels, float* c)
-                 HWY_ATTR { MulOneRow<Tile, kStreams>(x_copy, panels, n_panels, k, c); });
+                 HWY_ATTR { MulOneRow<Tile, kStreams>(tile, x_copy, panels, n_panels, k, c); });
   return absl::OkStatus();
 }
 
-absl::Status GemmPart(gguf::TensorType encoding, const GemmSpan& span, CpuContext& context) {
-  using enum gguf::TensorType;
-  switch (encoding) {
+absl::Status GemmFp8(const GemmSpan& span, CpuContext& context) {
+  const GemmArgs& args = *span.args;
+  const size_t k = span.n_inputs;
+  const Fp8Tile tile{{args.x.f32(), k}, span.encoding};
+  if (args.n_rows > 1) return GemmBlocks(tile, span, context);
+  const uint8_t* const x = reinterpret_cast<const uint8_t*>(args.x.f32());
+  RunFewRows(span, *context.pool,
+             [&](const uint8_t* const* panels, size_t n_panels, float* c)
+                 HWY_ATTR { MulOneRow<Fp8Tile, kStreams>(tile, x, panels, n_panels, k, c); });
+  return absl::OkStatus();
+}
+
+absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
+  using enum Code;
+  switch (span.encoding.code) {
     case kF32:
       return GemmFloats<DType::kF32>(span, context);
     case kBF16:
@@ -114,6 +127,12 @@ absl::Status GemmPart(gguf::TensorType encoding, const GemmSpan& span, CpuContex
       return GemmQuant<kQ5_K>(span, context);
     case kQ6_K:
       return GemmQuant<kQ6_K>(span, context);
+    case kInt4:
+      return GemmQuant<kInt4>(span, context);
+    case kInt8:
+      return GemmQuant<kInt8>(span, context);
+    case kFp8:
+      return GemmFp8(span, context);
   }
   return absl::OkStatus();
 }
@@ -126,8 +145,10 @@ absl::Status Gemm(const GemmArgs& args, CpuContext& context) {
                         .n_panels = PanelCount(parts.n_rows()),
                         .n_inputs = static_cast<size_t>(args.w->cols),
                         .first_output = parts.first_row(),
-                        .n_outputs = parts.n_rows()};
-    SC_RETURN_IF_ERROR(GemmPart(parts.encoding(), span, context));
+                        .n_outputs = parts.n_rows(),
+                        .encoding = parts.encoding(),
+                        .order = parts.order()};
+    SC_RETURN_IF_ERROR(GemmPart(span, context));
   }
   return absl::OkStatus();
 }

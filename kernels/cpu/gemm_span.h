@@ -16,6 +16,8 @@ struct GemmSpan {
   size_t n_inputs;      // args->w->cols
   size_t first_output;  // in the columns of args->y
   size_t n_outputs;
+  Encoding encoding = {};
+  const int32_t* order = nullptr;  // of the inputs in the weights; null: the model's
 };
 
 }  // namespace stagecoach::kernels

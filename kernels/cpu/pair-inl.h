@@ -95,15 +95,15 @@ HWY_INLINE SumVec BothSums(SumVec even, SumVec odd) {
 
 // Codes of inputs 2s and 2s + 1 of a block of 32, for s = kPair and vector v of the panel. 8-bit
 // codes are signed.
-template <gguf::TensorType kType, size_t kPair>
+template <Code kType, size_t kPair>
 HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
-  constexpr size_t kBits = gguf::FormOf(kType).bits;
+  constexpr size_t kBits = QuantFormOf(kType).bits;
   constexpr int s = static_cast<int>(kPair);
   const auto line = [&](size_t i) HWY_ATTR {
     return LoadPairs(block + i * kLineBytes + v * kPanelLanes * sizeof(uint32_t));
   };
   if constexpr (kBits == 8) {
-    return SignedBytes < kPair % 2 == 1 > (line(kPair / 2));
+    return SignedBytes<kPair % 2 == 1>(line(kPair / 2));
   } else if constexpr (kBits == 4) {
     return Bits<s % 4 * 4, 0, 15>(line(kPair / 4));
   } else if constexpr (kBits == 5 && kPair < 15) {

@@ -13,6 +13,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cpu/pair-inl.h"
@@ -42,20 +43,70 @@ HWY_INLINE PanelVec ByteScales(const uint8_t* at, size_t v) {
       hn::PromoteTo(ds, hn::LoadU(db, reinterpret_cast<const Byte*>(at) + v * kPanelLanes)));
 }
 
+// Vector v of 16 scales of `dtype`.
+HWY_INLINE PanelVec ScalesOf(DType dtype, const uint8_t* at, size_t v) {
+  const PanelTag d;
+  if (dtype == DType::kF16) return HalfScales(at, v);
+  if (dtype == DType::kF32) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(at) + v * kPanelLanes);
+  }
+  const hn::Rebind<uint16_t, PanelTag> dh;
+  const hn::RebindToUnsigned<PanelTag> du;
+  const auto halves = hn::LoadU(dh, reinterpret_cast<const uint16_t*>(at) + v * kPanelLanes);
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, halves)));
+}
+
+// Byte offsets of a superblock, and of a block of 32 inputs in it, in a panel.
+class BlockWalk {
+ public:
+  HWY_INLINE BlockWalk(const QuantLayout& layout, size_t first_block)
+      : super(first_block / BlocksOfSuper(layout) * layout.super_bytes()),
+        index_(first_block % BlocksOfSuper(layout)) {
+    block = super + layout.header_bytes + index_ * layout.block_bytes();
+  }
+  HWY_INLINE void Next(const QuantLayout& layout) {
+    block += layout.block_bytes();
+    if (++index_ < BlocksOfSuper(layout)) return;
+    index_ = 0;
+    super = block;
+    block += layout.header_bytes;
+  }
+
+  size_t super, block;
+
+ private:
+  static constexpr size_t BlocksOfSuper(const QuantLayout& layout) {
+    return layout.super_inputs / kQuantBlock;
+  }
+
+  size_t index_;
+};
+
 // Scales of a block of 32 inputs: one vector per group of inputs, where a group has 32 or 16
 // inputs.
-template <gguf::TensorType kType>
+template <Code kType>
 struct BlockScales {
-  static constexpr gguf::BlockForm kForm = gguf::FormOf(kType);
+  static constexpr BlockForm kForm = QuantFormOf(kType);
   static constexpr size_t kGroups = kQuantBlock / kForm.group;
   PanelVec scale[kGroups];
   PanelVec minus_minimum;
 
-  static HWY_INLINE BlockScales Of(const uint8_t* super, const uint8_t* block, size_t v) {
-    constexpr QuantLayout kLayout = QuantLayoutOf(kType);
-    const uint8_t* const sub = block + kLayout.code_bytes;
-    const PanelVec d = HalfScales(super, v);
+  // Only of grouped codes, which have no zero at compile time.
+  SumVec zero;
+
+  static HWY_INLINE BlockScales Of(const Encoding& encoding, const uint8_t* super,
+                                   const uint8_t* block, size_t v) {
     BlockScales out;
+    if constexpr (IsGrouped(kType)) {
+      out.scale[0] = ScalesOf(encoding.scale, super, v);
+      out.minus_minimum = out.scale[0];
+      out.zero = ZerosOf(encoding, super, v);
+      return out;
+    }
+    constexpr size_t kCodeBytes = kPanelRows * kQuantBlock * kForm.bits / 8;
+    const uint8_t* const sub = block + kCodeBytes;
+    const PanelVec d = HalfScales(super, v);
+    out.zero = hn::Zero(SumTag());
     if constexpr (kForm.has_minima) {
       out.scale[0] = hn::Mul(d, ByteScales<uint8_t>(sub, v));
       out.minus_minimum = hn::Neg(
@@ -71,13 +122,22 @@ struct BlockScales {
     }
     return out;
   }
+
+ private:
+  static HWY_INLINE SumVec ZerosOf(const Encoding& encoding, const uint8_t* super, size_t v) {
+    const SumTag ds;
+    if (!encoding.has_zeros) return hn::Set(ds, DefaultZero(kType));
+    using Byte = std::conditional_t<kType == Code::kInt8, int8_t, uint8_t>;
+    const hn::Rebind<Byte, PanelTag> db;
+    const uint8_t* const zeros = super + kPanelRows * DTypeBytes(encoding.scale);
+    return hn::PromoteTo(ds, hn::LoadU(db, reinterpret_cast<const Byte*>(zeros) + v * kPanelLanes));
+  }
 };
 
 // Tile for blocked multiplication with quantized weights; see gemm_blocks-inl.h.
-template <gguf::TensorType kType>
+template <Code kType>
 struct QuantTile {
-  static constexpr gguf::BlockForm kForm = gguf::FormOf(kType);
-  static constexpr QuantLayout kLayout = QuantLayoutOf(kType);
+  static constexpr BlockForm kForm = QuantFormOf(kType);
   static constexpr size_t kRows = kPanelLanes >= 8 ? 4 : 2;
   static constexpr size_t kGroup = 1;
   static constexpr size_t kInputs = 256;
@@ -89,7 +149,7 @@ struct QuantTile {
   template <size_t kN>
   struct XCopy {
     int32_t pairs[kBlocks][kPairs][kN];  // two int16 each
-    int32_t zeros[kBlocks][2][kN];       // -zero * sum of a group's integers
+    int32_t zeros[kBlocks][2][kN];       // -zero * sum of a group's integers; grouped codes: -sum
     float scales[kBlocks][kN];
     float sums[kBlocks][kN];  // scale * sum of 32 integers
   };
@@ -101,18 +161,36 @@ struct QuantTile {
     int16_t codes[kBlocks][kPairs][kPanelRows * 2];
     float scales[kBlocks][BlockScales<kType>::kGroups][kPanelRows];
     float minus_minima[kBlocks][kPanelRows];
+    int32_t zeros[IsGrouped(kType) ? kBlocks : 1][kPanelRows];
   };
   static constexpr size_t kWBytes = (sizeof(WCopy) + 63) / 64 * 64;
 
   const float* x;  // [T, k]
   size_t k;
+  Encoding encoding;
+  const int32_t* order;      // of the inputs, [k], or null
+  QuantLayout group_layout;  // of grouped codes
+
+  constexpr QuantLayout layout() const {
+    if constexpr (IsGgufBlock(kType)) return QuantLayoutOf(kType);
+    return group_layout;
+  }
+
+  // 32 inputs of a row in the order of the weights. `gathered`: room for 32.
+  const float* Inputs(size_t row, size_t first, float* gathered) const {
+    const float* const from = x + row * k;
+    if (order == nullptr) return from + first;
+    for (size_t i = 0; i < kQuantBlock; ++i) gathered[i] = from[order[first + i]];
+    return gathered;
+  }
 
   void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
     auto& copy = *reinterpret_cast<XCopy<kRows>*>(to);
+    float gathered[kQuantBlock];
     for (size_t r = 0; r < kRows; ++r) {
       for (size_t b = 0; b < n / kQuantBlock; ++b) {
         if (r < n_rows) {
-          QuantizeBlock(x + (row + r) * k + first + b * kQuantBlock, b, r, copy);
+          QuantizeBlock(Inputs(row + r, first + b * kQuantBlock, gathered), b, r, copy);
         } else {
           ZeroBlock(b, r, copy);
         }
@@ -123,8 +201,9 @@ struct QuantTile {
   // to: one XCopy<1> per 256 inputs.
   void CopyOneRow(uint8_t* to) const {
     auto* const copies = reinterpret_cast<XCopy<1>*>(to);
+    float gathered[kQuantBlock];
     for (size_t i = 0; i < k / kQuantBlock; ++i) {
-      QuantizeBlock(x + i * kQuantBlock, i % kBlocks, 0, copies[i / kBlocks]);
+      QuantizeBlock(Inputs(0, i * kQuantBlock, gathered), i % kBlocks, 0, copies[i / kBlocks]);
     }
   }
 
@@ -168,8 +247,9 @@ struct QuantTile {
     const float scale = bound / kMost;
     copy.scales[b][r] = scale;
     copy.sums[b][r] = scale * static_cast<float>(both);
-    copy.zeros[b][0][r] = -kForm.zero * (kForm.group == 16 ? sums[0] : both);
-    copy.zeros[b][1][r] = -kForm.zero * sums[1];
+    constexpr int kZero = IsGrouped(kType) ? 1 : kForm.zero;
+    copy.zeros[b][0][r] = -kZero * (kForm.group == 16 ? sums[0] : both);
+    copy.zeros[b][1][r] = -kZero * sums[1];
   }
 
   template <size_t kN>
@@ -179,22 +259,22 @@ struct QuantTile {
     copy.scales[b][r] = copy.sums[b][r] = 0;
   }
 
-  static void CopyW(const uint8_t* const* panels, size_t /*n_panels*/, size_t first, size_t n,
-                    uint8_t* to) {
+  void CopyW(const uint8_t* const* panels, size_t /*n_panels*/, size_t first, size_t n,
+             uint8_t* to) const {
     WCopy& copy = *reinterpret_cast<WCopy*>(to);
-    const uint8_t* super = panels[0] + first / kLayout.super_inputs * kLayout.super_bytes();
-    constexpr size_t kBlocksOfSuper = kLayout.super_inputs / kQuantBlock;
-    for (size_t b = 0; b < n / kQuantBlock; ++b) {
-      const uint8_t* const s = super + b / kBlocksOfSuper * kLayout.super_bytes();
-      const uint8_t* const block =
-          s + kLayout.header_bytes + b % kBlocksOfSuper * kLayout.block_bytes();
+    BlockWalk walk(layout(), first / kQuantBlock);
+    for (size_t b = 0; b < n / kQuantBlock; ++b, walk.Next(layout())) {
+      const uint8_t* const block = panels[0] + walk.block;
       for (size_t v = 0; v < kPanelVecs; ++v) {
         CopyCodes(block, v, copy.codes[b], std::make_index_sequence<kPairs>());
-        const auto scales = BlockScales<kType>::Of(s, block, v);
+        const auto scales = BlockScales<kType>::Of(encoding, panels[0] + walk.super, block, v);
         for (size_t g = 0; g < BlockScales<kType>::kGroups; ++g) {
           hn::StoreU(scales.scale[g], PanelTag(), copy.scales[b][g] + v * kPanelLanes);
         }
         hn::StoreU(scales.minus_minimum, PanelTag(), copy.minus_minima[b] + v * kPanelLanes);
+        if constexpr (IsGrouped(kType)) {
+          hn::StoreU(scales.zero, SumTag(), copy.zeros[b] + v * kPanelLanes);
+        }
       }
     }
   }
@@ -229,6 +309,9 @@ struct QuantTile {
         for (size_t r = 0; r < kN; ++r) {
           for (size_t v = 0; v < kPanelVecs; ++v) {
             even[r][v] = hn::Set(SumTag(), xs.zeros[b][g][r]);
+            if constexpr (IsGrouped(kType)) {
+              even[r][v] = hn::Mul(even[r][v], hn::LoadU(SumTag(), ws.zeros[b] + v * kPanelLanes));
+            }
             odd[r][v] = hn::Zero(SumTag());
           }
         }
@@ -268,23 +351,21 @@ struct QuantTile {
 
   // One row (see CopyOneRow) times complete panels, without copies. c: [kPanels, 16]
   template <size_t kPanels>
-  static HWY_NOINLINE void MulOne(const uint8_t* x_copy, const uint8_t* const* panels,
-                                  size_t n_inputs, float* c) {
+  HWY_NOINLINE void MulOne(const uint8_t* x_copy, const uint8_t* const* panels, size_t n_inputs,
+                           float* c) const {
     const PanelTag d;
     PanelVec sum[kPanels][kPanelVecs];
     for (size_t p = 0; p < kPanels; ++p) {
       for (size_t v = 0; v < kPanelVecs; ++v) sum[p][v] = hn::Zero(d);
     }
-    constexpr size_t kBlocksOfSuper = kLayout.super_inputs / kQuantBlock;
-    for (size_t i = 0; i < n_inputs / kQuantBlock; ++i) {
+    BlockWalk walk(layout(), 0);
+    for (size_t i = 0; i < n_inputs / kQuantBlock; ++i, walk.Next(layout())) {
       const auto& xs = reinterpret_cast<const XCopy<1>*>(x_copy)[i / kBlocks];
       const size_t b = i % kBlocks;
       for (size_t p = 0; p < kPanels; ++p) {
-        const uint8_t* const super = panels[p] + i / kBlocksOfSuper * kLayout.super_bytes();
-        const uint8_t* const block =
-            super + kLayout.header_bytes + i % kBlocksOfSuper * kLayout.block_bytes();
+        const uint8_t* const block = panels[p] + walk.block;
         for (size_t v = 0; v < kPanelVecs; ++v) {
-          const auto scales = BlockScales<kType>::Of(super, block, v);
+          const auto scales = BlockScales<kType>::Of(encoding, panels[p] + walk.super, block, v);
           MulGroups(block, v, xs, b, scales, sum[p][v],
                     std::make_index_sequence<BlockScales<kType>::kGroups>());
           if constexpr (kForm.has_minima) {
@@ -304,19 +385,19 @@ struct QuantTile {
   static HWY_INLINE void MulGroups(const uint8_t* block, size_t v, const XCopy<1>& xs, size_t b,
                                    const BlockScales<kType>& scales, PanelVec& sum,
                                    std::index_sequence<kG...>) {
-    (MulGroup<kG>(block, v, xs, b, scales.scale[kG], sum,
-                  std::make_index_sequence<kPairsOfGroup>()),
-     ...);
+    (MulGroup<kG>(block, v, xs, b, scales, sum, std::make_index_sequence<kPairsOfGroup>()), ...);
   }
 
   template <size_t kG, size_t... kPair>
   static HWY_INLINE void MulGroup(const uint8_t* block, size_t v, const XCopy<1>& xs, size_t b,
-                                  PanelVec scale, PanelVec& sum, std::index_sequence<kPair...>) {
+                                  const BlockScales<kType>& scales, PanelVec& sum,
+                                  std::index_sequence<kPair...>) {
     SumVec even = hn::Set(SumTag(), xs.zeros[b][kG][0]), odd = hn::Zero(SumTag());
+    if constexpr (IsGrouped(kType)) even = hn::Mul(even, scales.zero);
     (MulPair(xs.pairs[b][kG * kPairsOfGroup + kPair][0],
              CodePair<kType, kG * kPairsOfGroup + kPair>(block, v), even, odd),
      ...);
-    sum = AddGroup(even, odd, scale, xs.scales[b][0], sum);
+    sum = AddGroup(even, odd, scales.scale[kG], xs.scales[b][0], sum);
   }
 };
 

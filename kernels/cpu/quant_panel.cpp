@@ -1,6 +1,9 @@
 #include "kernels/cpu/quant_panel.h"
 
 #include <cstring>
+#include <vector>
+
+#include "common/encoding/rows.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -12,7 +15,8 @@ struct OutputOf {
   const QuantLayout& layout;
   size_t row;
 
-  Byte* Scale() const { return super + row * sizeof(uint16_t); }
+  Byte* Scale(size_t bytes = sizeof(uint16_t)) const { return super + row * bytes; }
+  Byte* Zero() const { return super + layout.header_bytes - kPanelRows + row; }
   Byte* Minimum() const { return super + (kPanelRows + row) * sizeof(uint16_t); }
   Byte* Block(size_t b) const { return super + layout.header_bytes + b * layout.block_bytes(); }
   // The 16-bit half in a line of codes that has input k of block b.
@@ -65,16 +69,13 @@ uint32_t GetCode(const OutputOf<const uint8_t>& output, size_t n_bits, size_t b,
   return code;
 }
 
-}  // namespace
-
-void PackQuantRow(const uint8_t* blocks, gguf::TensorType encoding, size_t cols, size_t row,
-                  uint8_t* panel) {
-  const gguf::BlockForm form = gguf::FormOf(encoding);
-  const QuantLayout layout = QuantLayoutOf(encoding);
-  const size_t bytes = gguf::LayoutOf(encoding)->bytes;
-  gguf::BlockCodes codes;
+void PackBlocks(const uint8_t* blocks, Code code, size_t cols, size_t row, uint8_t* panel) {
+  const BlockForm form = FormOf(code);
+  const QuantLayout layout = QuantLayoutOf(code);
+  const size_t bytes = BlockBytes(code);
+  BlockCodes codes;
   for (size_t s = 0; s < cols / form.elements; ++s) {
-    gguf::UnpackBlock(encoding, blocks + s * bytes, &codes);
+    UnpackBlock(code, blocks + s * bytes, &codes);
     const OutputOf<uint8_t> output{panel + s * layout.super_bytes(), layout, row};
     std::memcpy(output.Scale(), &codes.scale, sizeof(codes.scale));
     if (form.has_minima) std::memcpy(output.Minimum(), &codes.minimum, sizeof(codes.minimum));
@@ -93,11 +94,10 @@ void PackQuantRow(const uint8_t* blocks, gguf::TensorType encoding, size_t cols,
   }
 }
 
-void ReadQuantRow(const uint8_t* panel, gguf::TensorType encoding, size_t cols, size_t row,
-                  float* out) {
-  const gguf::BlockForm form = gguf::FormOf(encoding);
-  const QuantLayout layout = QuantLayoutOf(encoding);
-  gguf::BlockCodes codes;
+void ReadBlocks(const uint8_t* panel, Code code, size_t cols, size_t row, float* out) {
+  const BlockForm form = FormOf(code);
+  const QuantLayout layout = QuantLayoutOf(code);
+  BlockCodes codes;
   for (size_t s = 0; s < cols / form.elements; ++s) {
     const OutputOf<const uint8_t> output{panel + s * layout.super_bytes(), layout, row};
     std::memcpy(&codes.scale, output.Scale(), sizeof(codes.scale));
@@ -114,7 +114,71 @@ void ReadQuantRow(const uint8_t* panel, gguf::TensorType encoding, size_t cols, 
         codes.sub_scales[2 * b + 1] = *output.SubScale(b, 1);
       }
     }
-    gguf::BlockValues(form, codes, out + s * form.elements);
+    BlockValues(form, codes, out + s * form.elements);
+  }
+}
+
+// Codes of a row of groups.
+uint32_t GroupedCode(const uint8_t* codes, size_t n_bits, size_t i) {
+  return n_bits == 4 ? codes[i / 2] >> (i % 2 * 4) & 15u : codes[i];
+}
+
+void PackGroups(const uint8_t* from, const Encoding& encoding, size_t cols, size_t row,
+                uint8_t* panel) {
+  const QuantLayout layout = QuantLayoutOf(encoding, cols);
+  const GroupedRow<const uint8_t> source = GroupedRowAt(encoding, cols, from);
+  const size_t n_bits = GroupedBits(encoding.code), scale_bytes = DTypeBytes(encoding.scale);
+  size_t i = 0;
+  for (size_t g = 0; g < cols / layout.super_inputs; ++g) {
+    const OutputOf<uint8_t> output{panel + g * layout.super_bytes(), layout, row};
+    std::memcpy(output.Scale(scale_bytes), source.scales + g * scale_bytes, scale_bytes);
+    if (encoding.has_zeros) *output.Zero() = source.zeros[g];
+    for (size_t b = 0; b < layout.super_inputs / kQuantBlock; ++b) {
+      for (size_t k = 0; k < kQuantBlock; ++k, ++i) {
+        PutCode(output, n_bits, b, k, GroupedCode(source.codes, n_bits, i));
+      }
+    }
+  }
+}
+
+void ReadGroups(const uint8_t* panel, const Encoding& encoding, size_t cols, size_t row,
+                float* out) {
+  const QuantLayout layout = QuantLayoutOf(encoding, cols);
+  const size_t n_bits = GroupedBits(encoding.code), scale_bytes = DTypeBytes(encoding.scale);
+  std::vector<uint8_t> bytes(RowBytes(encoding, cols));
+  const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes.data());
+  size_t i = 0;
+  for (size_t g = 0; g < cols / layout.super_inputs; ++g) {
+    const OutputOf<const uint8_t> output{panel + g * layout.super_bytes(), layout, row};
+    std::memcpy(to.scales + g * scale_bytes, output.Scale(scale_bytes), scale_bytes);
+    if (encoding.has_zeros) to.zeros[g] = *output.Zero();
+    for (size_t b = 0; b < layout.super_inputs / kQuantBlock; ++b) {
+      for (size_t k = 0; k < kQuantBlock; ++k, ++i) {
+        const uint32_t code = GetCode(output, n_bits, b, k);
+        to.codes[i * n_bits / 8] |= static_cast<uint8_t>(code << (i * n_bits % 8));
+      }
+    }
+  }
+  DecodeRows(encoding, bytes.data(), 1, cols, out);
+}
+
+}  // namespace
+
+void PackQuantRow(const uint8_t* from, const Encoding& encoding, size_t cols, size_t row,
+                  uint8_t* panel) {
+  if (IsGgufBlock(encoding.code)) {
+    PackBlocks(from, encoding.code, cols, row, panel);
+  } else {
+    PackGroups(from, encoding, cols, row, panel);
+  }
+}
+
+void ReadQuantRow(const uint8_t* panel, const Encoding& encoding, size_t cols, size_t row,
+                  float* out) {
+  if (IsGgufBlock(encoding.code)) {
+    ReadBlocks(panel, encoding.code, cols, row, out);
+  } else {
+    ReadGroups(panel, encoding, cols, row, out);
   }
 }
 

@@ -1,9 +1,13 @@
-// Packed layout of quantized weights: the codes and scales of GGUF blocks, unchanged but reordered.
+// Packed layout of quantized integers: the codes and scales of GGUF blocks, of INT4 and of INT8,
+// unchanged but reordered.
 //
-// As in panel.h, a panel has 16 outputs. It is a sequence of superblocks of 32 or 256 inputs:
-//   {scale f16 [16]} {minimum f16 [16], if the encoding has minima}
+// As in panel.h, a panel has 16 outputs. It is a sequence of superblocks: of 32 or 256 inputs
+// (GGUF), or of a group (INT4, INT8).
+//   {scale [16]} {minimum f16 [16], if the encoding has minima} {zero [16], one byte each, if the
+//   encoding has zeros}
 //   per 32 inputs: {codes} {sub-scales u8 [16], sub-minima u8 [16]}, or for Q6_K, which has one
 //                  sub-scale per 16 inputs, {sub-scales i8 [16], those of the second half}
+// Scales are float16 in GGUF blocks, else of the encoding's dtype.
 // Codes are stored in lines of 64 bytes: sixteen 32-bit lanes, one per output. The two 16-bit
 // halves of a lane belong to inputs 2s and 2s + 1, so that a shift and a mask of a line give the
 // pairs for a 16-bit multiply-add. A half holds as many whole codes as fit, from the low bits up.
@@ -18,7 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/gguf/blocks.h"
+#include "common/encoding/blocks.h"
+#include "common/encoding/encoding.h"
 #include "kernels/cpu/panel.h"
 
 namespace stagecoach::kernels {
@@ -37,27 +42,50 @@ struct QuantLayout {
   }
 };
 
-// REQUIRES: gguf::IsQuantized(encoding)
-constexpr QuantLayout QuantLayoutOf(gguf::TensorType encoding) {
-  const gguf::BlockForm form = gguf::FormOf(encoding);
+// What the kernels must know of a code at compile time.
+constexpr BlockForm QuantFormOf(Code code) {
+  if (IsGgufBlock(code)) return FormOf(code);
+  return {.bits = GroupedBits(code), .zero = 0, .elements = 32, .group = 32, .has_minima = false};
+}
+
+// REQUIRES: IsGgufBlock(code)
+constexpr QuantLayout QuantLayoutOf(Code code) {
+  const BlockForm form = FormOf(code);
   return {.header_bytes = kPanelRows * sizeof(uint16_t) * (form.has_minima ? 2 : 1),
           .code_bytes = kPanelRows * kQuantBlock * form.bits / 8,
           .sub_scales_bytes = form.has_sub_scales() ? 2 * kPanelRows : 0,
           .super_inputs = form.elements};
 }
 
-// REQUIRES: cols is a multiple of the encoding's block size.
-constexpr size_t QuantPanelBytes(size_t cols, gguf::TensorType encoding) {
-  const QuantLayout layout = QuantLayoutOf(encoding);
+// REQUIRES: KeepsInQuantPanels(encoding, cols)
+constexpr QuantLayout QuantLayoutOf(const Encoding& encoding, size_t cols) {
+  if (IsGgufBlock(encoding.code)) return QuantLayoutOf(encoding.code);
+  return {.header_bytes = kPanelRows * (DTypeBytes(encoding.scale) + (encoding.has_zeros ? 1 : 0)),
+          .code_bytes = kPanelRows * kQuantBlock * GroupedBits(encoding.code) / 8,
+          .sub_scales_bytes = 0,
+          .super_inputs = GroupOf(encoding, cols)};
+}
+
+// Whether this layout can hold the encoding: superblocks are whole, and of whole blocks.
+constexpr bool KeepsInQuantPanels(const Encoding& encoding, size_t cols) {
+  if (IsGgufBlock(encoding.code)) return cols % FormOf(encoding.code).elements == 0;
+  if (encoding.code != Code::kInt4 && encoding.code != Code::kInt8) return false;
+  const size_t group = GroupOf(encoding, cols);
+  return group % kQuantBlock == 0 && cols % group == 0;
+}
+
+// REQUIRES, also of the functions below: KeepsInQuantPanels(encoding, cols)
+constexpr size_t QuantPanelBytes(size_t cols, const Encoding& encoding) {
+  const QuantLayout layout = QuantLayoutOf(encoding, cols);
   return (cols / layout.super_inputs * layout.super_bytes() + 63) / 64 * 64;
 }
 
-// Packs output `row` of a panel from a row of GGUF blocks.
-void PackQuantRow(const uint8_t* blocks, gguf::TensorType encoding, size_t cols, size_t row,
+// Packs output `row` of a panel from a row in the form of common/encoding/rows.h.
+void PackQuantRow(const uint8_t* from, const Encoding& encoding, size_t cols, size_t row,
                   uint8_t* panel);
 
 // The inverse: writes the value of each weight to out [cols].
-void ReadQuantRow(const uint8_t* panel, gguf::TensorType encoding, size_t cols, size_t row,
+void ReadQuantRow(const uint8_t* panel, const Encoding& encoding, size_t cols, size_t row,
                   float* out);
 
 }  // namespace stagecoach::kernels

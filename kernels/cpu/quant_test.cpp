@@ -1,33 +1,59 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <numeric>
 
+#include "common/encoding/blocks.h"
+#include "common/encoding/rows.h"
 #include "common/float_convert.h"
-#include "common/gguf/blocks.h"
 #include "kernels/cpu/kernel_test_util.h"
 
 namespace stagecoach::kernels {
 namespace {
 
-using enum gguf::TensorType;
+using enum Code;
 
-constexpr gguf::TensorType kQuantized[] = {kQ4_0, kQ5_0, kQ8_0, kQ4_K, kQ5_K, kQ6_K};
+constexpr Code kQuantized[] = {kQ4_0, kQ5_0, kQ8_0, kQ4_K, kQ5_K, kQ6_K};
 
 // Rows of blocks with random codes, and scales that keep the weights near 1 / sqrt(cols).
-std::vector<uint8_t> RandomBlocks(gguf::TensorType type, size_t rows, size_t cols, uint32_t seed) {
+std::vector<uint8_t> RandomBlocks(Code type, size_t rows, size_t cols, uint32_t seed) {
   std::mt19937 random(seed);
-  const gguf::BlockLayout layout = *gguf::LayoutOf(type);
-  const gguf::BlockForm form = gguf::FormOf(type);
-  std::vector<uint8_t> bytes(rows * cols / layout.elements * layout.bytes);
+  const BlockForm form = FormOf(type);
+  std::vector<uint8_t> bytes(rows * RowBytes(type, cols));
+  const size_t step = IsGgufBlock(type) ? BlockBytes(type) : DTypeBytes(*PlainDType(type));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   const float steps = static_cast<float>(1 << form.bits) * (form.has_sub_scales() ? 40.0f : 1.0f);
-  for (size_t i = 0; i < bytes.size(); i += layout.bytes) {
+  for (size_t i = 0; i < bytes.size(); i += step) {
     const float sign = random() % 2 == 0 ? 1.0f : -1.0f;
     const float size = 0.5f + static_cast<float>(random() % 1000) / 1000.0f;
     const uint16_t scale =
         F16FromFloat(sign * size * 2 / (steps * std::sqrt(static_cast<float>(cols))));
     std::memcpy(bytes.data() + i + (type == kQ6_K ? 208 : 0), &scale, sizeof(scale));
     if (form.has_minima) std::memcpy(bytes.data() + i + 2, &scale, sizeof(scale));
+  }
+  return bytes;
+}
+
+// The same for grouped codes.
+std::vector<uint8_t> RandomGroups(const Encoding& encoding, size_t rows, size_t cols,
+                                  uint32_t seed) {
+  std::mt19937 random(seed);
+  const size_t row_bytes = RowBytes(encoding, cols);
+  std::vector<uint8_t> bytes(rows * row_bytes);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  const float steps = encoding.code == Code::kInt4 ? 8 : encoding.code == Code::kInt8 ? 128 : 240;
+  std::vector<float> scales(GroupCount(encoding, cols));
+  for (size_t r = 0; r < rows; ++r) {
+    const GroupedRow<uint8_t> row = GroupedRowAt(encoding, cols, bytes.data() + r * row_bytes);
+    const bool is_new = !encoding.rows_share_scales || r % 16 == 0;
+    for (size_t g = 0; g < scales.size(); ++g) {
+      const float size = 0.5f + static_cast<float>(random() % 1000) / 1000.0f;
+      if (is_new) scales[g] = size / (steps * std::sqrt(static_cast<float>(cols)));
+      StoreElement(row.scales, encoding.scale, g, scales[g]);
+      if (encoding.has_zeros && encoding.code == Code::kInt4) {
+        row.zeros[g] = static_cast<uint8_t>(random() % 17);
+      }
+    }
   }
   return bytes;
 }
@@ -40,8 +66,15 @@ struct Part {
 std::vector<Part> RandomParts(std::vector<MatrixPart> parts, int32_t cols) {
   std::vector<Part> out;
   for (const MatrixPart& part : parts) {
-    out.push_back({part, RandomBlocks(part.encoding, static_cast<size_t>(part.rows),
-                                      static_cast<size_t>(cols), 7 + out.size())});
+    const auto random_rows = [&](const auto& make) {
+      return make(part.encoding, static_cast<size_t>(part.rows), static_cast<size_t>(cols),
+                  static_cast<uint32_t>(7 + out.size()));
+    };
+    out.push_back({part, IsGrouped(part.encoding.code)
+                             ? random_rows(RandomGroups)
+                             : random_rows([](const Encoding& encoding, auto... more) {
+                                 return RandomBlocks(encoding.code, more...);
+                               })});
   }
   return out;
 }
@@ -60,6 +93,12 @@ Matrix Pack(Ops& ops, const std::vector<Part>& parts, int32_t cols) {
     ops.PackStored(matrix, row, first, part.bytes.data());
     ops.PackStored(matrix, row + first, part.part.rows - first,
                    moved.data() + 1 + static_cast<size_t>(first) * row_bytes);
+    if (part.part.encoding.is_permuted) {
+      std::vector<int32_t> order(static_cast<size_t>(cols));
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<uint32_t>(row)));
+      ops.PackInputOrder(matrix, row, order);
+    }
     row += part.part.rows;
   }
   return matrix;
@@ -111,15 +150,81 @@ void CheckGemm(const std::vector<MatrixPart>& shapes, int32_t cols, const std::s
 
 TEST_CASE("Gemm equals the reference for every quantized encoding and does not depend on rows") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
-  for (const gguf::TensorType type : kQuantized) {
-    const int32_t block = static_cast<int32_t>(gguf::FormOf(type).elements);
+  for (const Code type : kQuantized) {
+    const int32_t block = static_cast<int32_t>(FormOf(type).elements);
     for (const MatrixPart& shape :
          {MatrixPart{1, type}, MatrixPart{33, type}, MatrixPart{144, type}}) {
       for (const int32_t cols : {block, 3 * block, 512 + block}) {
-        INFO(target << " " << gguf::TensorTypeName(type) << " " << shape.rows << " x " << cols);
+        INFO(target << " " << EncodingName(type) << " " << shape.rows << " x " << cols);
         CheckGemm({shape}, cols, target);
       }
     }
+  }
+}
+
+Encoding Grouped(Code code, DType scale, int32_t group, bool has_zeros = false) {
+  Encoding encoding(code);
+  encoding.scale = scale;
+  encoding.group = group;
+  encoding.has_zeros = has_zeros;
+  return encoding;
+}
+
+TEST_CASE("Gemm equals the reference for grouped codes and does not depend on rows") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  INFO(target);
+  for (const Code code : {kInt4, kInt8}) {
+    for (const bool has_zeros : {false, true}) {
+      INFO(EncodingName(code) << (has_zeros ? " with zeros" : ""));
+      CheckGemm({{33, Grouped(code, DType::kF16, 32, has_zeros)}}, 96, target);
+      CheckGemm({{144, Grouped(code, DType::kBF16, 128, has_zeros)}}, 640, target);
+      CheckGemm({{16, Grouped(code, DType::kF32, 0, has_zeros)}}, 320, target);
+    }
+  }
+  Encoding permuted = Grouped(kInt4, DType::kF16, 64, true);
+  permuted.is_permuted = true;
+  CheckGemm({{48, permuted}, {16, permuted}, {7, Grouped(kInt4, DType::kF16, 64, true)}}, 320,
+            target);
+}
+
+TEST_CASE("Gemm equals the reference for FP8 and does not depend on rows") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  INFO(target);
+  Encoding blocks(kFp8);
+  blocks.group = 128;
+  blocks.rows_share_scales = true;
+  Encoding tensor(kFp8);
+  tensor.rows_share_scales = true;
+  for (const int32_t cols : {64, 259, 640}) {
+    INFO(cols);
+    CheckGemm({{144, blocks}, {33, blocks}}, cols, target);
+    CheckGemm({{48, tensor}, {16, kFp8}, {1, Grouped(kFp8, DType::kF32, 32)}}, cols, target);
+  }
+}
+
+TEST_CASE("packed weights take at most 1.03 of the bytes in the checkpoint") {
+  struct Case {
+    Encoding encoding;
+    double stored_bits;  // per weight, scales and packed zeros included
+  };
+  Encoding blocks(kFp8);
+  blocks.group = 128;
+  blocks.rows_share_scales = true;
+  const Case cases[] = {
+      {Grouped(kInt4, DType::kF16, 128, true), 4 + (16 + 4) / 128.0},
+      {Grouped(kInt4, DType::kF16, 32, true), 4 + (16 + 4) / 32.0},
+      {Grouped(kInt4, DType::kBF16, 32), 4 + 16 / 32.0},
+      {Grouped(kInt8, DType::kF16, 128, true), 8 + (16 + 8) / 128.0},
+      {Grouped(kInt8, DType::kBF16, 0), 8},
+      {blocks, 8},
+      {kFp8, 8},
+  };
+  auto ops = MakeCpuOps({.n_threads = 1});
+  for (const Case& c : cases) {
+    const MatrixPart part{1024, c.encoding};
+    INFO(EncodingName(c.encoding));
+    CHECK(static_cast<double>(ops->MatrixBytes({&part, 1}, 1024)) <
+          1.03 * c.stored_bits / 8 * 1024 * 1024);
   }
 }
 
@@ -130,10 +235,16 @@ TEST_CASE("Gemm handles a matrix with several encodings") {
 }
 
 TEST_CASE("Embed reads quantized rows exactly") {
-  for (const gguf::TensorType type : kQuantized) {
-    INFO(gguf::TensorTypeName(type));
+  for (const Code type : kQuantized) {
+    INFO(EncodingName(type));
     constexpr int32_t kCols = 512;
-    const std::vector<Part> parts = RandomParts({{48, type}, {5, kQ8_0}}, kCols);
+    Encoding permuted = Grouped(kInt4, DType::kBF16, 128, true);
+    permuted.is_permuted = true;
+    Encoding fp8(kFp8);
+    fp8.group = 128;
+    fp8.rows_share_scales = true;
+    const std::vector<Part> parts =
+        RandomParts({{16, type}, {16, permuted}, {16, fp8}, {5, kQ8_0}}, kCols);
     auto ops = MakeCpuOps({.n_threads = 2});
     auto reference = MakeReferenceOps();
     std::vector<int32_t> ids;

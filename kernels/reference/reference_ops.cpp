@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/encoding/rows.h"
 #include "common/float_convert.h"
-#include "common/gguf/blocks.h"
 #include "common/host_memory.h"
 #include "kernels/host_step.h"
 #include "kernels/reference/reference_sample.h"
@@ -101,7 +101,7 @@ class ReferenceOps final : public Ops {
   }
 
   // Quantized weights are stored as the float32 values that their codes represent.
-  bool Keeps(gguf::TensorType) const override { return true; }
+  bool Keeps(const Encoding&, int32_t) const override { return true; }
   size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
     size_t bytes = 0;
     for (const MatrixPart& part : parts) bytes += MatrixBytes(part.rows, cols, DType::kF32);
@@ -117,19 +117,22 @@ class ReferenceOps final : public Ops {
     auto part = matrix.parts.begin();
     for (int32_t end = part->rows; end <= first_row; end += part->rows) ++part;
     SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.rows);
-    const size_t n = static_cast<size_t>(n_rows) * matrix.cols;
     float* const out = matrix.buffer.As<float>() + static_cast<size_t>(first_row) * matrix.cols;
-    if (const std::optional<DType> plain = gguf::PlainDType(part->encoding)) {
-      for (size_t i = 0; i < n; ++i) out[i] = LoadElement(source, *plain, i);
-      return;
+    DecodeRows(part->encoding, source, static_cast<size_t>(n_rows),
+               static_cast<size_t>(matrix.cols), out);
+  }
+  void PackInputOrder(Matrix& matrix, int32_t first_row, std::span<const int32_t> order) override {
+    int32_t begin = 0;
+    auto part = matrix.parts.begin();
+    while (begin + part->rows <= first_row) {
+      begin += part->rows;
+      ++part;
     }
-    const gguf::BlockForm form = gguf::FormOf(part->encoding);
-    const uint8_t* block = static_cast<const uint8_t*>(source);
-    gguf::BlockCodes codes;
-    for (size_t i = 0; i < n; i += form.elements) {
-      gguf::UnpackBlock(part->encoding, block, &codes);
-      gguf::BlockValues(form, codes, out + i);
-      block += gguf::LayoutOf(part->encoding)->bytes;
+    std::vector<float> packed(order.size());
+    for (int32_t r = begin; r < begin + part->rows; ++r) {
+      float* const row = matrix.buffer.As<float>() + static_cast<size_t>(r) * matrix.cols;
+      std::copy_n(row, order.size(), packed.begin());
+      for (size_t i = 0; i < order.size(); ++i) row[order[i]] = packed[i];
     }
   }
 

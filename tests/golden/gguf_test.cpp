@@ -58,7 +58,7 @@ std::vector<float> Permute(const std::vector<float>& rows, int64_t head, int64_t
 }
 
 std::vector<float> Values(const worker::CheckpointFiles::Found& found) {
-  const DType dtype = *worker::PlainDType(*found.entry->encoding);
+  const DType dtype = *PlainDType(*found.entry->code);
   std::vector<float> values((found.entry->end - found.entry->begin) / DTypeBytes(dtype));
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = LoadElement(found.file->mapped->bytes().data() + found.entry->begin, dtype, i);

@@ -21,9 +21,8 @@ class CheckpointSource final : public WeightSource {
     return reader_.Read(tensors_[request], first_row, n_rows);
   }
 
-  std::optional<gguf::TensorType> encoding(size_t request) const override {
-    const PlacedTensor& tensor = tensors_[request];
-    return tensor.column_major ? std::nullopt : tensor.stored->encoding;
+  std::optional<Encoding> encoding(size_t request) const override {
+    return tensors_[request].encoding();
   }
 
   const void* StoredRows(size_t request, int64_t first_row, int64_t n_rows) override {

@@ -51,7 +51,7 @@ void FindOne(const TensorRequest& request, const CheckpointFiles::Found& found,
   const std::string shape =
       ShapeProblem(request, found.entry->shape, WantedShape(request, *found.file));
   if (!shape.empty()) all->problems.Add(found.name, shape);
-  if (!found.entry->encoding) {
+  if (!found.entry->code) {
     all->problems.Add(found.name, fmt::format("has dtype {}; supported are F32, BF16 and F16",
                                               found.entry->dtype));
     return;

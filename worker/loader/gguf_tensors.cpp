@@ -33,7 +33,7 @@ absl::StatusOr<StoredTensors> ReadGgufTensors(const std::string& name,
   for (const auto& [tensor_name, info] : file->tensors()) {
     StoredTensor tensor;
     tensor.dtype = std::string(gguf::TensorTypeName(info.type));
-    tensor.encoding = info.type;
+    tensor.code = gguf::CodeOf(info.type);
     tensor.shape = info.shape;
     tensor.begin = info.begin;
     tensor.end = info.end;

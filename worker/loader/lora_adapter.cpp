@@ -7,8 +7,8 @@
 #include <optional>
 #include <set>
 
+#include "common/encoding/rows.h"
 #include "common/status.h"
-#include "worker/loader/dequantize.h"
 #include "worker/loader/lora_config.h"
 #include "worker/loader/tensor_names.h"
 #include "worker/loader/tensor_problems.h"
@@ -50,8 +50,8 @@ std::string ShapeText(const PlacedTensor& tensor) {
 std::vector<float> AllValues(RowReader& reader, const PlacedTensor& tensor) {
   const RowsView view = reader.Read(tensor, 0, tensor.rows);
   std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.cols));
-  Dequantize(gguf::TypeOf(view.dtype), static_cast<const std::byte*>(view.data),
-             static_cast<int64_t>(values.size()), values.data());
+  DecodeRows(CodeOf(view.dtype), view.data, static_cast<size_t>(tensor.rows),
+             static_cast<size_t>(tensor.cols), values.data());
   return values;
 }
 
@@ -72,11 +72,14 @@ class MergedSource final : public WeightSource {
   }
 
   DType dtype(size_t request) const override { return base_->dtype(request); }
-  std::optional<gguf::TensorType> encoding(size_t request) const override {
+  std::optional<Encoding> encoding(size_t request) const override {
     return pairs_[request] == nullptr ? base_->encoding(request) : std::nullopt;
   }
   const void* StoredRows(size_t request, int64_t first_row, int64_t n_rows) override {
     return base_->StoredRows(request, first_row, n_rows);
+  }
+  std::span<const int32_t> InputOrder(size_t request) const override {
+    return base_->InputOrder(request);
   }
 
   RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) override {
@@ -90,8 +93,8 @@ class MergedSource final : public WeightSource {
     }
     const int64_t cols = cols_[request], rank = pair->a.rows;
     rows_.resize(static_cast<size_t>(n_rows * cols));
-    Dequantize(gguf::TypeOf(base.dtype), static_cast<const std::byte*>(base.data), n_rows * cols,
-               rows_.data());
+    DecodeRows(CodeOf(base.dtype), base.data, static_cast<size_t>(n_rows),
+               static_cast<size_t>(cols), rows_.data());
     for (int64_t i = 0; i < n_rows; ++i) {
       for (int64_t k = 0; k < rank; ++k) {
         AddScaled(b_[static_cast<size_t>((first_row + i) * rank + k)] * pair->scale,
@@ -130,7 +133,7 @@ class LoraReader {
       files_.insert(std::string(found.file_error.message()));
       return;
     }
-    if (found.entry == nullptr || !found.entry->encoding || found.entry->shape.size() != 2) {
+    if (found.entry == nullptr || !found.entry->code || found.entry->shape.size() != 2) {
       problems_.Add(name, "is not a matrix of F32, BF16 or F16");
       return;
     }

@@ -29,10 +29,10 @@ uint64_t BytesOf(std::string_view dtype) {
   return 0;
 }
 
-std::optional<Encoding> EncodingOf(std::string_view dtype) {
-  if (dtype == "F32") return Encoding::kF32;
-  if (dtype == "BF16") return Encoding::kBF16;
-  if (dtype == "F16") return Encoding::kF16;
+std::optional<Code> CodeOf(std::string_view dtype) {
+  if (dtype == "F32") return Code::kF32;
+  if (dtype == "BF16") return Code::kBF16;
+  if (dtype == "F16") return Code::kF16;
   return std::nullopt;
 }
 
@@ -63,7 +63,7 @@ std::string ReadEntry(const json::value& value, uint64_t data_begin, uint64_t da
     return "has no data_offsets";
   }
   entry->dtype = std::string(dtype->get_string().data(), dtype->get_string().size());
-  entry->encoding = EncodingOf(entry->dtype);
+  entry->code = CodeOf(entry->dtype);
   uint64_t n_elements = 1;
   bool overflow = false;
   for (const json::value& item : shape->get_array()) {

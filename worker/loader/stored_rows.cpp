@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "worker/loader/dequantize.h"
+#include "common/encoding/rows.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -33,11 +33,14 @@ int64_t InterleavedRow(int64_t row, int64_t head) {
 
 }  // namespace
 
-DType PlacedTensor::dtype() const { return PlainDType(*stored->encoding).value_or(DType::kBF16); }
+DType PlacedTensor::dtype() const { return PlainDType(*stored->code).value_or(DType::kBF16); }
+
+std::optional<Encoding> PlacedTensor::encoding() const {
+  return column_major ? std::nullopt : std::optional<Encoding>(*stored->code);
+}
 
 uint64_t PlacedTensor::row_bytes() const {
-  const gguf::BlockLayout layout = *gguf::LayoutOf(*stored->encoding);
-  return static_cast<uint64_t>(cols) / layout.elements * layout.bytes;
+  return RowBytes(*stored->code, static_cast<size_t>(cols));
 }
 
 PlacedTensor Place(const TensorRequest& request, std::shared_ptr<const TensorFile> file,
@@ -53,10 +56,11 @@ RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t 
   if (tensor.stored->interleaved_head > 0) return Gathered(tensor, first_row, n_rows);
 
   const std::byte* const data = Mapped(tensor, first_row, n_rows);
-  const std::optional<DType> plain = PlainDType(*tensor.stored->encoding);
+  const std::optional<DType> plain = PlainDType(*tensor.stored->code);
   if (!plain) {
     copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
-    Dequantize(*tensor.stored->encoding, data, n_rows * tensor.cols, copy_.data());
+    DecodeRows(*tensor.stored->code, data, static_cast<size_t>(n_rows),
+               static_cast<size_t>(tensor.cols), copy_.data());
     return {copy_.data(), DType::kF32};
   }
   if (reinterpret_cast<uintptr_t>(data) % DTypeBytes(*plain) == 0) return {data, *plain};
@@ -99,7 +103,7 @@ const std::byte* RowReader::Mapped(const PlacedTensor& tensor, int64_t first_row
 }
 
 RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
-  const DType dtype = *PlainDType(*tensor.stored->encoding);  // other formats are row-major
+  const DType dtype = *PlainDType(*tensor.stored->code);  // other formats are row-major
   const uint64_t element = DTypeBytes(dtype);
   const uint64_t n_cols = static_cast<uint64_t>(tensor.cols);
   const uint64_t all_rows = static_cast<uint64_t>(tensor.rows);
@@ -121,11 +125,12 @@ RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64
 RowsView RowReader::Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
   const int64_t head = tensor.stored->interleaved_head;
   const std::byte* data = tensor.file->mapped->bytes().data() + tensor.stored->begin;
-  const Encoding encoding = *tensor.stored->encoding;
+  const Encoding encoding = *tensor.stored->code;
+  const size_t cols = static_cast<size_t>(tensor.cols);
   copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
   if (tensor.is_vector) {
     std::vector<float> in_file_order(static_cast<size_t>(tensor.cols));
-    Dequantize(encoding, data, tensor.cols, in_file_order.data());
+    DecodeRows(encoding, data, 1, cols, in_file_order.data());
     for (int64_t i = 0; i < tensor.cols; ++i) {
       copy_[static_cast<size_t>(i)] = in_file_order[static_cast<size_t>(InterleavedRow(i, head))];
     }
@@ -134,7 +139,7 @@ RowsView RowReader::Gathered(const PlacedTensor& tensor, int64_t first_row, int6
   const uint64_t row_bytes = tensor.row_bytes();
   for (int64_t i = 0; i < n_rows; ++i) {
     const uint64_t at = static_cast<uint64_t>(InterleavedRow(first_row + i, head)) * row_bytes;
-    Dequantize(encoding, data + at, tensor.cols, copy_.data() + i * tensor.cols);
+    DecodeRows(encoding, data + at, 1, cols, copy_.data() + i * tensor.cols);
   }
   return {copy_.data(), DType::kF32};
 }

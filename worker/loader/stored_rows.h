@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "worker/loader/tensor_file.h"
@@ -13,14 +14,15 @@ namespace stagecoach::worker {
 // Where a requested tensor was found. Its shape matches the request.
 struct PlacedTensor {
   std::shared_ptr<const TensorFile> file;
-  const StoredTensor* stored = nullptr;  // in `file`; its encoding is known
+  const StoredTensor* stored = nullptr;  // in `file`; its code is known
   int64_t rows = 1, cols = 0;            // of the request
   bool is_vector = false;
   bool column_major = false;  // element (row, col) is at col * rows + row
 
   // The dtype to keep the tensor in: the file's dtype, or bfloat16 if it is quantized.
   DType dtype() const;
-  uint64_t row_bytes() const;  // in the file, row-major
+  std::optional<Encoding> encoding() const;  // as WeightSource::encoding()
+  uint64_t row_bytes() const;                // in the file, row-major
 };
 
 // REQUIRES: `stored` has the request's shape (transposed if the request is "transposed").

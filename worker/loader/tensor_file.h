@@ -11,20 +11,14 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
-#include "common/gguf/gguf_types.h"
+#include "common/encoding/encoding.h"
 #include "common/mapped_file.h"
 
 namespace stagecoach::worker {
 
-// How elements are stored: plain, or in blocks that are dequantized when read. GGUF's list covers
-// the other formats as well.
-using Encoding = gguf::TensorType;
-
-using gguf::PlainDType;
-
 struct StoredTensor {
-  std::string dtype;                 // as spelled in the file: "BF16", "Q4_K"
-  std::optional<Encoding> encoding;  // empty: this dtype cannot be read as weights
+  std::string dtype;         // as spelled in the file: "BF16", "Q4_K"
+  std::optional<Code> code;  // empty: this dtype alone cannot be read as weights
   std::vector<int64_t> shape;
   uint64_t begin = 0, end = 0;  // byte range in the file
   // Two dimensions, stored column by column.

@@ -20,12 +20,12 @@ struct ElementType {
   std::string_view storage, dtype;  // torch.FloatStorage, torch.float32
   std::string_view shown;           // safetensors' spelling
   uint64_t bytes;
-  std::optional<Encoding> encoding;
+  std::optional<Code> code;
 };
 constexpr std::array kElementTypes = {
-    ElementType{"Float", "float32", "F32", 4, Encoding::kF32},
-    ElementType{"Half", "float16", "F16", 2, Encoding::kF16},
-    ElementType{"BFloat16", "bfloat16", "BF16", 2, Encoding::kBF16},
+    ElementType{"Float", "float32", "F32", 4, Code::kF32},
+    ElementType{"Half", "float16", "F16", 2, Code::kF16},
+    ElementType{"BFloat16", "bfloat16", "BF16", 2, Code::kBF16},
     ElementType{"Double", "float64", "F64", 8, std::nullopt},
     ElementType{"Long", "int64", "I64", 8, std::nullopt},
     ElementType{"Int", "int32", "I32", 4, std::nullopt},
@@ -87,7 +87,7 @@ std::string PlaceTensor(const PickledTensor& tensor, const ZipEntry& storage,
     return fmt::format("needs {} bytes from byte {} of a storage of {}", n_bytes, offset_bytes,
                        storage_bytes);
   }
-  stored->encoding = type->encoding;
+  stored->code = type->code;
   stored->column_major = !row_major;
   stored->begin = storage.begin + offset_bytes;
   stored->end = stored->begin + n_bytes;

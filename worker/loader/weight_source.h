@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
-#include "common/gguf/gguf_types.h"
+#include "common/encoding/encoding.h"
 
 namespace stagecoach::worker {
 
@@ -46,13 +46,13 @@ class WeightSource {
   virtual RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) = 0;
 
   // The encoding of StoredRows(). Empty if the rows are computed, so that only Rows() has them.
-  virtual std::optional<gguf::TensorType> encoding(size_t /*request*/) const {
-    return std::nullopt;
-  }
-  // As Rows(), but with the bytes of the file. REQUIRES: encoding(request)
+  virtual std::optional<Encoding> encoding(size_t /*request*/) const { return std::nullopt; }
+  // As Rows(), but in that encoding (common/encoding/rows.h). REQUIRES: encoding(request)
   virtual const void* StoredRows(size_t /*request*/, int64_t /*first_row*/, int64_t /*n_rows*/) {
     return nullptr;
   }
+  // The model's input of each input of StoredRows(), [cols]. Empty unless the encoding is permuted.
+  virtual std::span<const int32_t> InputOrder(size_t /*request*/) const { return {}; }
 };
 
 struct CheckpointOptions {

@@ -8,8 +8,8 @@
 
 #include "common/check.h"
 #include "common/config/load_config.h"
+#include "common/encoding/rows.h"
 #include "common/float_convert.h"
-#include "common/gguf/blocks.h"
 #include "common/status.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
@@ -57,7 +57,7 @@ class WeightReader {
                const LoadProgressFn& progress)
       : plan_(plan), source_(source), ops_(ops), progress_(progress) {
     for (size_t i = 0; i < plan.requests.size(); ++i) {
-      n_bytes_total_ += static_cast<uint64_t>(plan.requests[i].rows) * RowBytes(i);
+      n_bytes_total_ += static_cast<uint64_t>(plan.requests[i].rows) * FileRowBytes(i);
     }
   }
 
@@ -83,12 +83,13 @@ class WeightReader {
     bool is_quantized = false;
     int32_t n_rows = 0;
     for (const WeightPart& part : matrix.parts) {
-      const std::optional<gguf::TensorType> encoding = source_->encoding(part.request);
-      if (!encoding || !ops_->Keeps(*encoding) || n_rows % kernels::kPartRows != 0) return {};
+      const std::optional<Encoding> encoding = source_->encoding(part.request);
+      if (!encoding || !ops_->Keeps(*encoding, matrix.cols) || n_rows % kernels::kPartRows != 0)
+        return {};
       SC_CHECK(part.first_row == n_rows);
       parts.push_back({static_cast<int32_t>(plan_.requests[part.request].rows), *encoding});
       n_rows += parts.back().rows;
-      is_quantized |= gguf::IsQuantized(*encoding);
+      is_quantized |= IsQuantized(encoding->code);
     }
     return is_quantized ? parts : std::vector<kernels::MatrixPart>();
   }
@@ -143,7 +144,7 @@ class WeightReader {
  private:
   absl::Status ReadMatrixPart(const MatrixPlan& matrix, const WeightPart& part, bool is_kept) {
     const TensorRequest& request = plan_.requests[part.request];
-    const int64_t row_bytes = static_cast<int64_t>(RowBytes(part.request));
+    const int64_t row_bytes = static_cast<int64_t>(FileRowBytes(part.request));
     const int64_t piece = std::max(kPieceBytes / row_bytes / kPieceRows, int64_t{1}) * kPieceRows;
     for (int64_t row = 0; row < request.rows; row += piece) {
       const int64_t n_rows = std::min(piece, request.rows - row);
@@ -157,6 +158,9 @@ class WeightReader {
       }
       SC_RETURN_IF_ERROR(Report(static_cast<uint64_t>(n_rows * row_bytes)));
     }
+    if (is_kept && source_->encoding(part.request)->is_permuted) {
+      ops_->PackInputOrder(*matrix.target, part.first_row, source_->InputOrder(part.request));
+    }
     return absl::OkStatus();
   }
 
@@ -169,16 +173,15 @@ class WeightReader {
     }
     ops_->Upload(values.data(), vector.target->As<float>() + part.first_row,
                  values.size() * sizeof(float));
-    return Report(RowBytes(part.request));
+    return Report(FileRowBytes(part.request));
   }
 
   // Bytes per row in the file, or of the generated row.
-  uint64_t RowBytes(size_t request) const {
+  uint64_t FileRowBytes(size_t request) const {
     const uint64_t cols = static_cast<uint64_t>(plan_.requests[request].cols);
-    const std::optional<gguf::TensorType> encoding = source_->encoding(request);
+    const std::optional<Encoding> encoding = source_->encoding(request);
     if (!encoding) return cols * DTypeBytes(source_->dtype(request));
-    const gguf::BlockLayout block = *gguf::LayoutOf(*encoding);
-    return cols / block.elements * block.bytes;
+    return RowBytes(*encoding, cols);
   }
 
   absl::Status Report(uint64_t n_bytes) {

@@ -2,14 +2,16 @@
 // relative to the read bandwidth, compute-bound ones to the peak rate of multiply-adds. Every
 // result is checked before it is timed. Shapes: Gemma-3-270M.
 //
-//   kernels_cpu_bench [--threads N] [--seconds S] [--only gemm|attention|kv|sample|bandwidth]
+//   kernels_cpu_bench [--threads N] [--seconds S] [--only
+//   gemm|quantized|attention|kv|sample|bandwidth]
+//                     [--json FILE] [--cpu-time]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -17,7 +19,9 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/gguf/blocks.h"
+#include "common/encoding/blocks.h"
+#include "common/encoding/rows.h"
+#include "common/float_convert.h"
 #include "kernels/cpu/bench/machine_peak.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/thread_pool.h"
@@ -46,17 +50,17 @@ struct Bench {
   Ops& ops;
   ThreadPool& pool;
   double seconds_each;
+  std::ostream* json;  // one line for each product with one row; null: none
 
   // The best time of a call, because other processes can only make it slower.
   template <typename F>
   double BestSeconds(const F& call) const {
-    using Clock = std::chrono::steady_clock;
     double best = 1e30;
-    const auto end = Clock::now() + std::chrono::duration<double>(seconds_each);
-    for (int calls = 0; calls < 3 || Clock::now() < end; ++calls) {
-      const auto start = Clock::now();
+    const double end = BenchSeconds() + seconds_each;
+    for (int calls = 0; calls < 3 || BenchSeconds() < end; ++calls) {
+      const double start = BenchSeconds();
       call();
-      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+      best = std::min(best, BenchSeconds() - start);
     }
     SC_CHECK(ops.Synchronize().ok());
     return best;
@@ -64,22 +68,48 @@ struct Bench {
 };
 
 // Blocks with random codes and small scales.
-std::vector<uint8_t> RandomBlocks(gguf::TensorType type, size_t n_elements) {
-  const gguf::BlockLayout layout = *gguf::LayoutOf(type);
-  std::vector<uint8_t> bytes(n_elements / layout.elements * layout.bytes);
+std::vector<uint8_t> RandomBlocks(Code type, size_t n_elements) {
+  const size_t block_bytes = BlockBytes(type);
+  std::vector<uint8_t> bytes(n_elements / FormOf(type).elements * block_bytes);
   std::mt19937 random(1);
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   constexpr uint16_t kScale = 0x0400;  // 2^-14
-  for (size_t i = 0; i < bytes.size(); i += layout.bytes) {
-    std::memcpy(bytes.data() + i + (type == gguf::TensorType::kQ6_K ? 208 : 0), &kScale, 2);
-    if (gguf::FormOf(type).has_minima) std::memcpy(bytes.data() + i + 2, &kScale, 2);
+  for (size_t i = 0; i < bytes.size(); i += block_bytes) {
+    std::memcpy(bytes.data() + i + (type == Code::kQ6_K ? 208 : 0), &kScale, 2);
+    if (FormOf(type).has_minima) std::memcpy(bytes.data() + i + 2, &kScale, 2);
   }
   return bytes;
 }
 
-Matrix MakeMatrix(Ops& ops, int32_t n, int32_t k, gguf::TensorType type) {
+// Random codes, zeros of 8, and scales that keep the weights near 1 / sqrt(4096).
+std::vector<uint8_t> RandomGroups(const Encoding& encoding, int32_t n, int32_t k) {
+  const size_t cols = static_cast<size_t>(k), row_bytes = RowBytes(encoding, cols);
+  std::vector<uint8_t> bytes(static_cast<size_t>(n) * row_bytes);
+  std::mt19937 random(1);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  const float scale = encoding.code == Code::kInt4 ? 0x1p-8f : 0x1p-13f;
+  for (size_t r = 0; r < static_cast<size_t>(n); ++r) {
+    const GroupedRow<uint8_t> row = GroupedRowAt(encoding, cols, bytes.data() + r * row_bytes);
+    for (size_t g = 0; g < GroupCount(encoding, cols); ++g) {
+      StoreElement(row.scales, encoding.scale, g, scale);
+      if (encoding.has_zeros) row.zeros[g] = 8;
+    }
+  }
+  return bytes;
+}
+
+Encoding Grouped(Code code, DType scale, int32_t group, bool has_zeros) {
+  Encoding encoding(code);
+  encoding.scale = scale;
+  encoding.group = group;
+  encoding.has_zeros = has_zeros;
+  encoding.rows_share_scales = code == Code::kFp8 && group > 0;
+  return encoding;
+}
+
+Matrix MakeMatrix(Ops& ops, int32_t n, int32_t k, const Encoding& type) {
   const size_t elements = static_cast<size_t>(n) * static_cast<size_t>(k);
-  if (const std::optional<DType> plain = gguf::PlainDType(type)) {
+  if (const std::optional<DType> plain = PlainDType(type.code)) {
     const std::vector<float> weights = RandomFloats(elements, 1 / std::sqrt(static_cast<float>(k)));
     Matrix w = *ops.NewMatrix(n, k, *plain);
     ops.PackRows(w, 0, n, weights.data(), DType::kF32);
@@ -87,11 +117,14 @@ Matrix MakeMatrix(Ops& ops, int32_t n, int32_t k, gguf::TensorType type) {
   }
   const MatrixPart part{n, type};
   Matrix w = *ops.NewMatrix(std::span(&part, 1), k);
-  ops.PackStored(w, 0, n, RandomBlocks(type, elements).data());
+  ops.PackStored(
+      w, 0, n,
+      (IsGrouped(type.code) ? RandomGroups(type, n, k) : RandomBlocks(type.code, elements)).data());
   return w;
 }
 
-void BenchGemm(const Bench& bench, int32_t n, int32_t k, gguf::TensorType type) {
+void BenchGemm(const Bench& bench, int32_t n, int32_t k, const Encoding& type,
+               int32_t most_rows = 512) {
   const Matrix w = MakeMatrix(bench.ops, n, k, type);
   const std::vector<float> x = RandomFloats(512 * static_cast<size_t>(k), 1.0f);
   std::vector<float> one(n);
@@ -104,6 +137,7 @@ void BenchGemm(const Bench& bench, int32_t n, int32_t k, gguf::TensorType type) 
     CheckClose(one, expected);
   }
   for (const int32_t rows : {1, 2, 4, 6, 16, 64, 512}) {
+    if (rows > most_rows) break;
     std::vector<float> y(static_cast<size_t>(rows) * n);
     const auto call = [&] {
       bench.ops.Gemm({.x = x.data(), .w = &w, .y = y.data(), .n_rows = rows});
@@ -115,11 +149,20 @@ void BenchGemm(const Bench& bench, int32_t n, int32_t k, gguf::TensorType type) 
     const double bytes_rate = static_cast<double>(w.buffer.bytes) / seconds;
     const double flops = 2.0 * rows * n * static_cast<double>(k) / seconds;
     fmt::print(
-        "gemm {:>6} x {:<5} {:<5} rows {:>3}: {:8.3f} ms  {:6.1f} GB/s ({:4.0f}% of {:.1f})"
+        "gemm {:>6} x {:<5} {:<32} rows {:>3}: {:8.3f} ms  {:6.1f} GB/s ({:4.0f}% of {:.1f})"
         "  {:7.1f} GFLOP/s ({:3.0f}% of {:.0f})\n",
-        n, k, gguf::TensorTypeName(type), rows, seconds * 1e3, bytes_rate * 1e-9,
+        n, k, EncodingName(type), rows, seconds * 1e3, bytes_rate * 1e-9,
         100 * bytes_rate / bandwidth, bandwidth * 1e-9, flops * 1e-9, 100 * flops / peak,
         peak * 1e-9);
+    if (rows > 1 || bench.json == nullptr) continue;
+    *bench.json << fmt::format(
+        "{{\"name\": \"cpu_gemm/{} x {}/{}/1_row\", \"value\": {:.2f}, \"unit\": \"GB/s of packed "
+        "weights\", \"reference\": \"read bandwidth, {:.2f} GB/s\", \"ratio\": {:.3f}, "
+        "\"packed_over_stored\": {:.4f}}}\n",
+        n, k, EncodingName(type), bytes_rate * 1e-9, bandwidth * 1e-9, bytes_rate / bandwidth,
+        static_cast<double>(w.buffer.bytes) /
+            static_cast<double>(
+                EncodedBytes(type, static_cast<uint64_t>(n), static_cast<uint64_t>(k))));
   }
 }
 
@@ -255,9 +298,8 @@ void BenchSample(const Bench& bench, const char* name, float deviation, const Sa
 void BenchBandwidth(const Bench& bench) {
   ReadOnce(bench.pool);  // allocates the buffer
   std::vector<double> passes;
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(bench.seconds_each);
-  while (std::chrono::steady_clock::now() < end) passes.push_back(ReadOnce(bench.pool));
+  const double end = BenchSeconds() + bench.seconds_each;
+  while (BenchSeconds() < end) passes.push_back(ReadOnce(bench.pool));
   std::ranges::sort(passes);
   fmt::print("read bandwidth: median {:.1f} GB/s, best {:.1f}\n", passes[passes.size() / 2] * 1e-9,
              passes.back() * 1e-9);
@@ -270,21 +312,38 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
-  app.add_option("--only", only, "gemm, attention, kv, sample or bandwidth");
+  std::string json_path;
+  app.add_option("--only", only, "gemm, quantized, attention, kv, sample or bandwidth");
+  app.add_option("--json", json_path, "file for a line of each product with one row");
+  bool cpu_time = false;
+  app.add_flag("--cpu-time", cpu_time, "measure CPU time: on a busy machine, with one thread");
   CLI11_PARSE(app, argc, argv);
+  if (cpu_time) UseCpuTime();
   auto ops = MakeCpuOps({.n_threads = n_threads});
   ThreadPool pool(n_threads > 0 ? n_threads
                                 : static_cast<int>(std::thread::hardware_concurrency()));
-  const Bench bench{*ops, pool, seconds};
+  std::ofstream json;
+  if (!json_path.empty()) json.open(json_path);
+  const Bench bench{*ops, pool, seconds, json_path.empty() ? nullptr : &json};
   fmt::print("{}\n", ops->Describe());
   if (only == "bandwidth") BenchBandwidth(bench);
   if (only.empty() || only == "gemm") {
-    using enum gguf::TensorType;
-    for (const gguf::TensorType type : {kBF16, kQ8_0}) BenchGemm(bench, 262144, 640, type);
-    for (const gguf::TensorType type :
-         {kBF16, kF32, kF16, kQ8_0, kQ4_0, kQ5_0, kQ4_K, kQ5_K, kQ6_K}) {
+    using enum Code;
+    for (const Code type : {kBF16, kQ8_0}) BenchGemm(bench, 262144, 640, type);
+    for (const Code type : {kBF16, kF32, kF16, kQ8_0, kQ4_0, kQ5_0, kQ4_K, kQ5_K, kQ6_K}) {
       BenchGemm(bench, 640, 2048, type);
       BenchGemm(bench, 4096, 4096, type);
+    }
+  }
+  if (only.empty() || only == "quantized") {
+    constexpr DType kF16 = DType::kF16, kBF16 = DType::kBF16, kF32 = DType::kF32;
+    for (const Encoding& type :
+         {Grouped(Code::kInt4, kF16, 128, true), Grouped(Code::kInt4, kBF16, 128, false),
+          Grouped(Code::kInt4, kBF16, 32, false), Grouped(Code::kInt8, kF16, 128, true),
+          Grouped(Code::kInt8, kBF16, 0, false), Grouped(Code::kFp8, kF32, 128, false),
+          Grouped(Code::kFp8, kF32, 0, false)}) {
+      BenchGemm(bench, 4096, 4096, type);
+      BenchGemm(bench, 16384, 4096, type, /*most_rows=*/16);  // more than the caches hold
     }
   }
   if (only.empty() || only == "attention") {

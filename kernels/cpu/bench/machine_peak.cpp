@@ -6,7 +6,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <vector>
 
 #include "common/check.h"
@@ -65,13 +65,23 @@ namespace {
 HWY_EXPORT(MultiplyAdds);
 HWY_EXPORT(SumWords);
 
+bool is_cpu_time = false;
+
 double SecondsOf(const auto& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = BenchSeconds();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return BenchSeconds() - start;
 }
 
 }  // namespace
+
+void UseCpuTime() { is_cpu_time = true; }
+
+double BenchSeconds() {
+  timespec now;
+  clock_gettime(is_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 double ReadOnce(ThreadPool& pool) {
   constexpr size_t kBytes = size_t{512} << 20, kPiece = size_t{1} << 20;

@@ -5,6 +5,11 @@
 
 namespace stagecoach::kernels {
 
+// Seconds on the clock that all measurements use: real time or, after UseCpuTime, CPU time of this
+// process. CPU time is for a busy machine, with one thread.
+double BenchSeconds();
+void UseCpuTime();
+
 // Bytes per second for one read of 512 MiB, a buffer much larger than the caches, by all threads of
 // `pool`.
 double ReadOnce(ThreadPool& pool);

@@ -1,11 +1,11 @@
-#include "common/gguf/blocks.h"
+#include "common/encoding/blocks.h"
 
 #include <cstring>
 
 #include "common/check.h"
 #include "common/float_convert.h"
 
-namespace stagecoach::gguf {
+namespace stagecoach {
 namespace {
 
 uint16_t LoadHalf(const uint8_t* at) {
@@ -82,26 +82,43 @@ void UnpackQ6_K(const uint8_t* block, BlockCodes* out) {
 
 }  // namespace
 
-void UnpackBlock(TensorType type, const uint8_t* block, BlockCodes* codes) {
-  switch (type) {
-    case TensorType::kQ4_0:
-      return UnpackQ45_0<false>(block, codes);
-    case TensorType::kQ5_0:
-      return UnpackQ45_0<true>(block, codes);
-    case TensorType::kQ8_0:
-      return UnpackQ8_0(block, codes);
-    case TensorType::kQ4_K:
-      return UnpackQ45_K<false>(block, codes);
-    case TensorType::kQ5_K:
-      return UnpackQ45_K<true>(block, codes);
-    case TensorType::kQ6_K:
-      return UnpackQ6_K(block, codes);
-    case TensorType::kF32:
-    case TensorType::kF16:
-    case TensorType::kBF16:
-      break;
+size_t BlockBytes(Code code) {
+  switch (code) {
+    case Code::kQ4_0:
+      return 2 + 16;
+    case Code::kQ5_0:
+      return 2 + 4 + 16;
+    case Code::kQ8_0:
+      return 2 + 32;
+    case Code::kQ4_K:
+      return 4 + 12 + 128;
+    case Code::kQ5_K:
+      return 4 + 12 + 32 + 128;
+    case Code::kQ6_K:
+      return 128 + 64 + 16 + 2;
+    default:
+      SC_CHECK(IsGgufBlock(code));
+      return 0;
   }
-  SC_CHECK(IsQuantized(type));
+}
+
+void UnpackBlock(Code code, const uint8_t* block, BlockCodes* codes) {
+  switch (code) {
+    case Code::kQ4_0:
+      return UnpackQ45_0<false>(block, codes);
+    case Code::kQ5_0:
+      return UnpackQ45_0<true>(block, codes);
+    case Code::kQ8_0:
+      return UnpackQ8_0(block, codes);
+    case Code::kQ4_K:
+      return UnpackQ45_K<false>(block, codes);
+    case Code::kQ5_K:
+      return UnpackQ45_K<true>(block, codes);
+    case Code::kQ6_K:
+      return UnpackQ6_K(block, codes);
+    default:
+      SC_CHECK(IsGgufBlock(code));
+  }
 }
 
 void BlockValues(const BlockForm& form, const BlockCodes& codes, float* out) {
@@ -123,4 +140,4 @@ void BlockValues(const BlockForm& form, const BlockCodes& codes, float* out) {
   }
 }
 
-}  // namespace stagecoach::gguf
+}  // namespace stagecoach

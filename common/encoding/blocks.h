@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/gguf/gguf_types.h"
+#include "common/encoding/encoding.h"
 
-namespace stagecoach::gguf {
+namespace stagecoach {
 
 // element = scale * sub_scale * (code - zero) - minimum * sub_minimum
 struct BlockForm {
@@ -21,27 +21,26 @@ struct BlockForm {
   constexpr bool has_sub_scales() const { return elements > group; }
 };
 
-constexpr bool IsQuantized(TensorType type) {
-  return type != TensorType::kF32 && type != TensorType::kF16 && type != TensorType::kBF16;
-}
-
-// REQUIRES: IsQuantized(type)
-constexpr BlockForm FormOf(TensorType type) {
-  switch (type) {
-    case TensorType::kQ4_0:
+// REQUIRES: IsGgufBlock(code)
+constexpr BlockForm FormOf(Code code) {
+  switch (code) {
+    case Code::kQ4_0:
       return {.bits = 4, .zero = 8, .elements = 32, .group = 32, .has_minima = false};
-    case TensorType::kQ5_0:
+    case Code::kQ5_0:
       return {.bits = 5, .zero = 16, .elements = 32, .group = 32, .has_minima = false};
-    case TensorType::kQ4_K:
+    case Code::kQ4_K:
       return {.bits = 4, .zero = 0, .elements = 256, .group = 32, .has_minima = true};
-    case TensorType::kQ5_K:
+    case Code::kQ5_K:
       return {.bits = 5, .zero = 0, .elements = 256, .group = 32, .has_minima = true};
-    case TensorType::kQ6_K:
+    case Code::kQ6_K:
       return {.bits = 6, .zero = 32, .elements = 256, .group = 16, .has_minima = false};
     default:
       return {.bits = 8, .zero = 0, .elements = 32, .group = 32, .has_minima = false};  // Q8_0
   }
 }
+
+// Bytes of a block. REQUIRES: IsGgufBlock(code)
+size_t BlockBytes(Code code);
 
 struct BlockCodes {
   uint8_t codes[256];      // [elements]; int8 in Q8_0
@@ -52,10 +51,10 @@ struct BlockCodes {
 };
 
 // Fills in `codes`. Fields that the block's form does not have stay unchanged. `block` may be
-// unaligned. REQUIRES: IsQuantized(type)
-void UnpackBlock(TensorType type, const uint8_t* block, BlockCodes* codes);
+// unaligned. REQUIRES: IsGgufBlock(code)
+void UnpackBlock(Code code, const uint8_t* block, BlockCodes* codes);
 
 // out: [form.elements]. Each element equals the result of gguf.quants.dequantize.
 void BlockValues(const BlockForm& form, const BlockCodes& codes, float* out);
 
-}  // namespace stagecoach::gguf
+}  // namespace stagecoach
