@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "common/model/layer_kinds.h"
+#include "common/model/quantization.h"
 
 namespace stagecoach {
 
@@ -85,7 +86,8 @@ struct ModelSpec {
   int32_t head_dim = 0;
   int32_t intermediate_size = 0;
   int32_t max_positions = 0;
-  DType stored_dtype = DType::kF32;
+  DType stored_dtype = DType::kF32;  // of weights that are not quantized
+  Quantization quantization;
 
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-5;

@@ -88,15 +88,7 @@ absl::StatusOr<ModelSpec> ReadConfig(const std::shared_ptr<const boost::json::ob
   ModelSpec spec;
   spec.architecture = architecture->name;
   spec.stored_dtype = ReadStoredDType(config);
-  if (config.Has("quantization_config")) {
-    const std::string method =
-        config.Section("quantization_config").String("quant_method", "unnamed");
-    config.Unsupported(
-        "quantization_config",
-        fmt::format("weights quantized by \"{}\" are not supported; use the checkpoint "
-                    "in bfloat16, float16 or float32",
-                    method));
-  }
+  spec.quantization = ReadQuantization(config);
   architecture->read(config, spec);
   SC_RETURN_IF_ERROR(config.Finish());
   if (spec.embed_size == 0) spec.embed_size = spec.hidden_size;

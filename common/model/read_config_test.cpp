@@ -335,9 +335,22 @@ TEST_CASE("the error names what cannot run") {
                      StatusCode::kUnimplemented),
              ContainsSubstring("scale_attn_by_inverse_layer_idx"));
   CHECK_THAT(
-      ErrorOf(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"},)"),
+      ErrorOf(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "hqq"},)"),
               StatusCode::kUnimplemented),
-      ContainsSubstring("\"awq\""));
+      ContainsSubstring("\"hqq\""));
+  CHECK_THAT(
+      ErrorOf(Config("LlamaForCausalLM", R"("quantization_config": {"load_in_4bit": true},)"),
+              StatusCode::kUnimplemented),
+      ContainsSubstring("bitsandbytes") && ContainsSubstring("dequantize()"));
+  CHECK_THAT(ErrorOf(Config("LlamaForCausalLM",
+                            R"("quantization_config": {"quant_method": "gptq", "bits": 3},)"),
+                     StatusCode::kUnimplemented),
+             ContainsSubstring("quantization_config.bits: 3 bits"));
+  CHECK_THAT(ErrorOf(Config("LlamaForCausalLM",
+                            R"("quantization_config": {"quant_method": "compressed-tensors",
+                                "format": "marlin-24"},)"),
+                     StatusCode::kUnimplemented),
+             ContainsSubstring("marlin-24"));
   CHECK_THAT(
       ErrorOf(Config("LlamaForCausalLM", R"("hidden_act": "xielu",)"), StatusCode::kUnimplemented),
       ContainsSubstring("xielu"));

@@ -155,7 +155,7 @@ def unsupported_architecture(model):
 
 
 def quantized_by_another(model):
-    model.set("config.json", quantization_config={"quant_method": "awq"})
+    model.set("config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
 
 
 def config_of_nonsense(model):
@@ -265,7 +265,7 @@ BROKEN = {
     tokenizer_no_json: ["tokenizer.json", "JSON"],
     template_broken: ["chat_template.jinja", "2"],
     unsupported_architecture: ["QwertyForCausalLM", "supported are", "LlamaForCausalLM", "MistralForCausalLM"],
-    quantized_by_another: ["awq", "bfloat16"],
+    quantized_by_another: ["bitsandbytes", "bfloat16"],
     config_of_nonsense: ["hidden_size", "num_hidden_layers", "vocab_size"],
     config_no_json: ["config.json"],
     bin_that_calls_a_function: ["pytorch_model.bin", "posix.system"],

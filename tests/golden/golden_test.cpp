@@ -35,6 +35,11 @@ std::vector<GoldenModel> AllModels() {
   return models;
 }
 
+// Made by make_quantized.py.
+std::vector<GoldenModel> QuantizedModels() {
+  return FindGoldenModels(STAGECOACH_GOLDEN_DATA "/quantized");
+}
+
 std::unique_ptr<PipelineRun> Load(const PipelineOptions& options, kernels::Ops* ops) {
   auto run = PipelineRun::Load(options, ops);
   INFO(options.model_dir << ": " << run.status());
@@ -141,8 +146,10 @@ void CheckSameBits(const std::vector<Rows>& a, const std::vector<Rows>& b,
 }
 
 TEST_CASE("float32 agrees with transformers") {
-  const std::vector<GoldenModel> models = AllModels();
+  std::vector<GoldenModel> models = AllModels();
   REQUIRE(models.size() >= 7);
+  // Weights that are quantized in the file are expanded to float32.
+  for (GoldenModel& model : QuantizedModels()) models.push_back(std::move(model));
   for (Backend& backend : Backends()) {
     for (const GoldenModel& model : models) {
       const auto run = Load({.model_dir = model.model_dir, .dtype = DType::kF32, .n_blocks = 512},
@@ -168,11 +175,14 @@ TEST_CASE("the bfloat16 error is at most the reference's bfloat16 error") {
 
 TEST_CASE("stages, chunks and other sequences change no bit") {
   for (const Backend& backend : SameBitsBackends()) {
-    const std::vector<GoldenModel> all = AllModels();
+    std::vector<GoldenModel> all = AllModels();
+    const size_t n_plain = all.size();
+    for (GoldenModel& model : QuantizedModels()) all.push_back(std::move(model));
     for (size_t i = 0; i < all.size(); i += backend.model_stride) {
       const GoldenModel& model = all[i];
       for (const std::optional<DType> dtype :
            {std::optional<DType>(DType::kF32), std::optional<DType>()}) {
+        if (i >= n_plain && dtype) continue;
         PipelineOptions options{.model_dir = model.model_dir, .dtype = dtype, .n_blocks = 1024};
         const std::string what =
             fmt::format("{} on {}, {}", model.name, backend.name, dtype ? "float32" : "as stored");

@@ -10,6 +10,7 @@
 #include "worker/loader/checkpoint_files.h"
 #include "worker/loader/find_requests.h"
 #include "worker/loader/lora_adapter.h"
+#include "worker/loader/quantized_matrix.h"
 #include "worker/loader/unexpected_tensors.h"
 
 namespace stagecoach::worker {
@@ -77,9 +78,12 @@ CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelS
 
 absl::Status CheckNames(const CheckpointOptions& options, const ModelSpec& spec,
                         std::span<const TensorRequest> requests) {
-  SC_ASSIGN_OR_RETURN(const CheckpointFiles files, CheckpointFiles::Open(options.model_path));
+  SC_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(options.model_path));
   std::set<std::string> used;
-  for (const TensorRequest& request : requests) used.insert(files.NameOf(request.name));
+  for (const TensorRequest& request : requests) {
+    used.insert(files.NameOf(request.name));
+    used.merge(NamesOfMatrix(files, request));
+  }
   const UnexpectedTensors unexpected = JudgeUnexpected(spec, files.Names(), used);
   if (unexpected.problems.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("{}: the weights do not fit config.json: {}",

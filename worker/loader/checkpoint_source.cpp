@@ -29,6 +29,11 @@ class CheckpointSource final : public WeightSource {
     return reader_.ReadStored(tensors_[request], first_row, n_rows);
   }
 
+  std::span<const int32_t> InputOrder(size_t request) const override {
+    const PlacedTensor& tensor = tensors_[request];
+    return tensor.quantized ? tensor.quantized->order() : std::span<const int32_t>();
+  }
+
  private:
   std::vector<PlacedTensor> tensors_;
   RowReader reader_;

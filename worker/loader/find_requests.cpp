@@ -52,7 +52,8 @@ void FindOne(const TensorRequest& request, const CheckpointFiles::Found& found,
       ShapeProblem(request, found.entry->shape, WantedShape(request, *found.file));
   if (!shape.empty()) all->problems.Add(found.name, shape);
   if (!found.entry->code) {
-    all->problems.Add(found.name, fmt::format("has dtype {}; supported are F32, BF16 and F16",
+    all->problems.Add(found.name, fmt::format("has dtype {}; supported are F32, BF16 and F16, "
+                                              "and others with scales of a supported format",
                                               found.entry->dtype));
     return;
   }
@@ -65,7 +66,15 @@ FoundRequests FindRequests(CheckpointFiles& files, std::span<const TensorRequest
   FoundRequests all;
   all.placed.resize(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    FindOne(requests[i], files.Find(requests[i].name), &all.placed[i], &all);
+    const TensorRequest& request = requests[i];
+    all.names.merge(NamesOfMatrix(files, request));
+    if (HasQuantized(files, request)) {
+      all.placed[i] = {.rows = request.rows,
+                       .cols = request.cols,
+                       .quantized = OpenQuantizedMatrix(files, request, &all.problems)};
+    } else {
+      FindOne(request, files.Find(request.name), &all.placed[i], &all);
+    }
   }
   return all;
 }

@@ -31,16 +31,22 @@ int64_t InterleavedRow(int64_t row, int64_t head) {
   return row - within + within % half * 2 + within / half;
 }
 
+// A PlacedTensor has a code that is known.
+Code KnownCode(const StoredTensor& stored) { return stored.code.value_or(Code::kF32); }
+
 }  // namespace
 
-DType PlacedTensor::dtype() const { return PlainDType(*stored->code).value_or(DType::kBF16); }
+DType PlacedTensor::dtype() const {
+  return quantized ? DType::kBF16 : PlainDType(KnownCode(*stored)).value_or(DType::kBF16);
+}
 
 std::optional<Encoding> PlacedTensor::encoding() const {
-  return column_major ? std::nullopt : std::optional<Encoding>(*stored->code);
+  if (quantized) return quantized->encoding();
+  return column_major ? std::nullopt : std::optional<Encoding>(KnownCode(*stored));
 }
 
 uint64_t PlacedTensor::row_bytes() const {
-  return RowBytes(*stored->code, static_cast<size_t>(cols));
+  return RowBytes(KnownCode(*stored), static_cast<size_t>(cols));
 }
 
 PlacedTensor Place(const TensorRequest& request, std::shared_ptr<const TensorFile> file,
@@ -52,14 +58,15 @@ PlacedTensor Place(const TensorRequest& request, std::shared_ptr<const TensorFil
 RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
   ReleaseLast();
   SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row <= tensor.rows - n_rows);
+  if (tensor.quantized) return Decoded(tensor, first_row, n_rows);
   if (tensor.column_major) return Columns(tensor, first_row, n_rows);
   if (tensor.stored->interleaved_head > 0) return Gathered(tensor, first_row, n_rows);
 
   const std::byte* const data = Mapped(tensor, first_row, n_rows);
-  const std::optional<DType> plain = PlainDType(*tensor.stored->code);
+  const std::optional<DType> plain = PlainDType(KnownCode(*tensor.stored));
   if (!plain) {
     copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
-    DecodeRows(*tensor.stored->code, data, static_cast<size_t>(n_rows),
+    DecodeRows(KnownCode(*tensor.stored), data, static_cast<size_t>(n_rows),
                static_cast<size_t>(tensor.cols), copy_.data());
     return {copy_.data(), DType::kF32};
   }
@@ -75,6 +82,7 @@ const std::byte* RowReader::ReadStored(const PlacedTensor& tensor, int64_t first
                                        int64_t n_rows) {
   ReleaseLast();
   SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row <= tensor.rows - n_rows);
+  if (tensor.quantized) return Assembled(tensor, first_row, n_rows);
   SC_CHECK(!tensor.column_major && !tensor.is_vector);
   const int64_t head = tensor.stored->interleaved_head;
   if (head == 0) return Mapped(tensor, first_row, n_rows);
@@ -102,8 +110,35 @@ const std::byte* RowReader::Mapped(const PlacedTensor& tensor, int64_t first_row
   return tensor.file->mapped->bytes().data() + begin;
 }
 
+const std::byte* RowReader::Assembled(const PlacedTensor& tensor, int64_t first_row,
+                                      int64_t n_rows) {
+  const size_t n = static_cast<size_t>(n_rows);
+  assembled_.resize(n * RowBytes(tensor.quantized->encoding(), static_cast<size_t>(tensor.cols)));
+  tensor.quantized->Rows(static_cast<size_t>(first_row), n, assembled_.data());
+  if (first_row + n_rows == tensor.rows) tensor.quantized->Release();
+  return reinterpret_cast<const std::byte*>(assembled_.data());
+}
+
+RowsView RowReader::Decoded(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
+  const size_t n = static_cast<size_t>(n_rows), cols = static_cast<size_t>(tensor.cols);
+  copy_.resize(n * cols);
+  DecodeRows(tensor.quantized->encoding(), Assembled(tensor, first_row, n_rows), n, cols,
+             copy_.data());
+  const std::span<const int32_t> order = tensor.quantized->order();
+  if (!order.empty()) {
+    std::vector<float> stored(cols);
+    for (size_t r = 0; r < n; ++r) {
+      float* const row = copy_.data() + r * cols;
+      std::copy_n(row, cols, stored.begin());
+      for (size_t i = 0; i < cols; ++i) row[order[i]] = stored[i];
+    }
+  }
+  return {copy_.data(), DType::kF32};
+}
+
 RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
-  const DType dtype = *PlainDType(*tensor.stored->code);  // other formats are row-major
+  const DType dtype =
+      PlainDType(KnownCode(*tensor.stored)).value_or(DType::kF32);  // other formats are row-major
   const uint64_t element = DTypeBytes(dtype);
   const uint64_t n_cols = static_cast<uint64_t>(tensor.cols);
   const uint64_t all_rows = static_cast<uint64_t>(tensor.rows);
@@ -125,7 +160,7 @@ RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64
 RowsView RowReader::Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
   const int64_t head = tensor.stored->interleaved_head;
   const std::byte* data = tensor.file->mapped->bytes().data() + tensor.stored->begin;
-  const Encoding encoding = *tensor.stored->code;
+  const Encoding encoding = KnownCode(*tensor.stored);
   const size_t cols = static_cast<size_t>(tensor.cols);
   copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
   if (tensor.is_vector) {

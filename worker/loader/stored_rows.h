@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "worker/loader/quantized_matrix.h"
 #include "worker/loader/tensor_file.h"
 #include "worker/loader/weight_source.h"
 
@@ -18,11 +19,13 @@ struct PlacedTensor {
   int64_t rows = 1, cols = 0;            // of the request
   bool is_vector = false;
   bool column_major = false;  // element (row, col) is at col * rows + row
+  // Instead of file and stored, if the matrix takes several tensors.
+  std::shared_ptr<const QuantizedMatrix> quantized = {};
 
   // The dtype to keep the tensor in: the file's dtype, or bfloat16 if it is quantized.
   DType dtype() const;
   std::optional<Encoding> encoding() const;  // as WeightSource::encoding()
-  uint64_t row_bytes() const;                // in the file, row-major
+  uint64_t row_bytes() const;                // in the file, row-major; REQUIRES: !quantized
 };
 
 // REQUIRES: `stored` has the request's shape (transposed if the request is "transposed").
@@ -51,13 +54,16 @@ class RowReader {
  private:
   // Rows that are contiguous in the file, in place. Valid until the next call.
   const std::byte* Mapped(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
+  const std::byte* Assembled(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
+  RowsView Decoded(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   void ReleaseLast();
 
   std::shared_ptr<const TensorFile> last_file_;
   uint64_t last_begin_ = 0, last_end_ = 0;
-  std::vector<float> copy_;  // rows that needed another order, alignment or encoding
+  std::vector<float> copy_;         // rows that needed another order, alignment or encoding
+  std::vector<uint8_t> assembled_;  // rows of a QuantizedMatrix
 };
 
 }  // namespace stagecoach::worker

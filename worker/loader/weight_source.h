@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "common/encoding/encoding.h"
+#include "common/model/quantization.h"
 
 namespace stagecoach::worker {
 
@@ -24,7 +25,8 @@ struct TensorRequest {
   // Dummy values are uniform in [dummy_center - dummy_spread, dummy_center + dummy_spread].
   float dummy_center = 0;
   float dummy_spread = 0;
-  bool transposed = false;  // stored as [cols, rows] in the checkpoint, as in GPT-2's Conv1D
+  bool transposed = false;         // stored as [cols, rows] in the checkpoint, as in GPT-2's Conv1D
+  Quantization quantization = {};  // of the checkpoint; a matrix may still be plain
 };
 
 // Host memory, row-major [n_rows, cols].

@@ -122,7 +122,13 @@ class Planner {
 
   size_t Request(std::string name, int64_t rows, int64_t cols, bool is_vector, float center,
                  float spread) {
-    plan_.requests.push_back({std::move(name), rows, cols, is_vector, center, spread});
+    plan_.requests.push_back({.name = std::move(name),
+                              .rows = rows,
+                              .cols = cols,
+                              .is_vector = is_vector,
+                              .dummy_center = center,
+                              .dummy_spread = spread,
+                              .quantization = spec_.quantization});
     return plan_.requests.size() - 1;
   }
 

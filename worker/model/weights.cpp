@@ -158,7 +158,8 @@ class WeightReader {
       }
       SC_RETURN_IF_ERROR(Report(static_cast<uint64_t>(n_rows * row_bytes)));
     }
-    if (is_kept && source_->encoding(part.request)->is_permuted) {
+    const std::optional<Encoding> encoding = source_->encoding(part.request);
+    if (is_kept && encoding && encoding->is_permuted) {
       ops_->PackInputOrder(*matrix.target, part.first_row, source_->InputOrder(part.request));
     }
     return absl::OkStatus();

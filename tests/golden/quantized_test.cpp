@@ -1,0 +1,29 @@
+// Models whose weights stay quantized, against transformers with the float32 values of the same
+// weights (see make_quantized.py). golden_test.cpp compares them expanded, and over stages.
+#include <catch2/catch_test_macros.hpp>
+
+#include "kernels/cpu/kernel_test_util.h"
+#include "tests/golden/golden_backends.h"
+#include "tests/golden/golden_compare.h"
+
+namespace stagecoach {
+namespace {
+
+TEST_CASE("weights that stay quantized give the results of their values") {
+  const std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA "/quantized");
+  REQUIRE(models.size() >= 9);
+  std::vector<Backend> backends = SameBitsBackends();
+  backends.push_back({.name = "reference", .ops = kernels::MakeReferenceOps(), .tolerance = 1e-3f});
+  for (const Backend& backend : backends) {
+    for (const GoldenModel& model : models) {
+      auto run = PipelineRun::Load({.model_dir = model.model_dir}, backend.ops.get());
+      INFO(model.name << " on " << backend.name << ": " << run.status());
+      REQUIRE(run.ok());
+      CheckWithinTolerance(model.name + " as stored, " + backend.name,
+                           CompareWithGolden(**run, model.cases, 512));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach

@@ -1,0 +1,147 @@
+#include "worker/loader/quantized_matrix.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <string>
+#include <vector>
+
+#include "common/temp_dir.h"
+#include "worker/loader/test_checkpoint.h"
+#include "worker/loader/weight_source.h"
+
+namespace stagecoach::worker {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// A file of tensors.
+class TestFile {
+ public:
+  template <typename T>
+  TestFile& Add(std::string_view name, std::string_view dtype, std::string_view shape,
+                const std::vector<T>& values) {
+    const size_t begin = data_.size();
+    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    header_ += fmt::format(R"({}"{}": {{"dtype": "{}", "shape": {}, "data_offsets": [{}, {}]}})",
+                           header_.empty() ? "" : ", ", name, dtype, shape, begin, data_.size());
+    return *this;
+  }
+  absl::StatusOr<std::unique_ptr<WeightSource>> Open(const Quantization& quantization, int64_t rows,
+                                                     int64_t cols) {
+    dir_.Write("model.safetensors", SafetensorsText("{" + header_ + "}", data_));
+    const TensorRequest request{
+        .name = "a.weight", .rows = rows, .cols = cols, .quantization = quantization};
+    return OpenCheckpoint(dir_.path(), {&request, 1});
+  }
+
+  std::string path() const { return dir_.path(); }
+
+ private:
+  TempDir dir_;
+  std::string header_, data_;
+};
+
+std::vector<float> Values(WeightSource& source, int64_t first_row, int64_t n_rows, int64_t cols) {
+  const RowsView view = source.Rows(0, first_row, n_rows);
+  CHECK(view.dtype == DType::kF32);
+  const float* const data = static_cast<const float*>(view.data);
+  return {data, data + n_rows * cols};
+}
+
+constexpr Quantization kFp8{.method = QuantMethod::kFp8};
+const std::vector<uint8_t> kOneToFour = {0x38, 0x40, 0x44, 0x48};  // 1, 2, 3, 4 in e4m3
+
+TEST_CASE("FP8 has one scale, one per row, or one per block") {
+  {
+    TestFile file;
+    file.Add("a.weight", "F8_E4M3", "[2, 2]", kOneToFour)
+        .Add<float>("a.weight_scale", "F32", "[]", {0.5f})
+        .Add<float>("a.input_scale", "F32", "[]", {0.1f});
+    auto source = file.Open(kFp8, 2, 2);
+    INFO(source.status());
+    REQUIRE(source.ok());
+    CHECK((*source)->encoding(0)->rows_share_scales);
+    CHECK(Values(**source, 1, 1, 2) == std::vector<float>{1.5f, 2});
+  }
+  TestFile file;
+  file.Add("a.weight", "F8_E4M3", "[2, 2]", kOneToFour)
+      .Add<float>("a.weight_scale_inv", "F32", "[2, 1]", {2, 4});
+  auto source = file.Open(kFp8, 2, 2);
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK(!(*source)->encoding(0)->rows_share_scales);
+  CHECK(Values(**source, 0, 2, 2) == std::vector<float>{2, 4, 12, 16});
+}
+
+TEST_CASE("a matrix without a usable scale is refused") {
+  TestFile none, wrong, huge;
+  none.Add("a.weight", "F8_E4M3", "[2, 2]", kOneToFour);
+  CHECK_THAT(std::string(none.Open(kFp8, 2, 2).status().message()),
+             ContainsSubstring("a.weight: has dtype F8_E4M3"));
+  wrong.Add("a.weight", "F8_E4M3", "[1, 4]", kOneToFour)
+      .Add<float>("a.weight_scale", "F32", "[1, 3]", {1, 1, 1});
+  CHECK_THAT(std::string(wrong.Open(kFp8, 1, 4).status().message()),
+             ContainsSubstring("a.weight_scale: has shape [1, 3], which does not divide"));
+  huge.Add("a.weight", "F8_E4M3", "[2, 2]", kOneToFour)
+      .Add<float>("a.weight_scale", "F32", "[1]", {1e9f});
+  CHECK_THAT(std::string(huge.Open(kFp8, 2, 2).status().message()),
+             ContainsSubstring("a.weight_scale: has a scale that is not a number up to 128"));
+}
+
+TestFile& AddGptq(TestFile& file, const std::vector<int32_t>& groups) {
+  // Row 0 has the codes 0 to 15, the other rows 9. Both groups have scale 1; the zeros are 8 in the
+  // first group, and 4 in the second.
+  std::vector<uint32_t> codes(16, 0x99999999);
+  codes[0] = 0x76543210;
+  codes[8] = 0xfedcba98;
+  return file.Add("a.qweight", "I32", "[2, 8]", codes)
+      .Add<uint32_t>("a.qzeros", "I32", "[2, 1]", {0x77777777, 0x33333333})
+      .Add("a.scales", "F16", "[2, 8]", std::vector<uint16_t>(16, 0x3c00))
+      .Add("a.g_idx", "I32", "[16]", groups);
+}
+
+constexpr Quantization kGptq{
+    .method = QuantMethod::kGptq, .group_size = 8, .zeros_are_one_less = true};
+
+TEST_CASE("GPTQ with an order of inputs has its values in the model's order") {
+  TestFile file;
+  AddGptq(file, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1});
+  auto source = file.Open(kGptq, 8, 16);
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK((*source)->encoding(0)->is_permuted);
+  CHECK((*source)->InputOrder(0)[1] == 2);
+  const std::vector<float> values = Values(**source, 0, 2, 16);
+  for (int i = 0; i < 16; ++i) {
+    CHECK(values[static_cast<size_t>(i)] == static_cast<float>(i - (i % 2 == 0 ? 8 : 4)));
+    CHECK(values[static_cast<size_t>(16 + i)] == static_cast<float>(9 - (i % 2 == 0 ? 8 : 4)));
+  }
+}
+
+TEST_CASE("GPTQ with groups of several sizes is refused") {
+  TestFile file;
+  AddGptq(file, {0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1});
+  CHECK_THAT(std::string(file.Open(kGptq, 8, 16).status().message()),
+             ContainsSubstring("a.g_idx: has groups of another size than 8"));
+}
+
+TEST_CASE("a bias of zeros belongs to a GPTQ layer, any other does not") {
+  for (const float value : {0.0f, 0.5f}) {
+    TestFile file;
+    AddGptq(file, {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1})
+        .Add("a.bias", "F32", "[8]", std::vector<float>(8, value));
+    REQUIRE(file.Open(kGptq, 8, 16).ok());
+    auto files = CheckpointFiles::Open(file.path());
+    REQUIRE(files.ok());
+    const std::set<std::string> names =
+        NamesOfMatrix(*files, {.name = "a.weight", .rows = 8, .cols = 16, .quantization = kGptq});
+    CHECK(names.contains("a.qzeros"));
+    CHECK(names.contains("a.weight"));  // so that another bias is a bias of a weight in use
+    CHECK(names.contains("a.bias") == (value == 0));
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach::worker
