@@ -117,6 +117,7 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
   facts.kv_dtype = dtype.value_or(spec.stored_dtype);
   facts.context_tokens = spec.max_positions;
   facts.vocab_size = spec.vocab_size;
+  facts.pooling = spec.pooling;
   const worker::KvCache whole(spec, 0, spec.n_layers(), facts.kv_dtype);
   for (const uint64_t bytes : whole.block_bytes()) {
     facts.kv_bytes_per_token += bytes / kernels::kBlockTokens;

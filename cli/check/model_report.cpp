@@ -77,6 +77,13 @@ std::string Encodings(const ModelFacts& facts) {
   return text;
 }
 
+// "of the last token, normalized; the model generates no text"
+std::string Pooling(const PoolingSpec& pooling) {
+  return fmt::format("{}{}; the model generates no text",
+                     pooling.mean ? "the mean of all tokens" : "of the last token",
+                     pooling.normalize ? ", normalized" : "");
+}
+
 void AddFacts(const ModelFacts& facts, Columns& columns) {
   columns.Add("architecture", facts.architecture);
   columns.Add("layers", Layers(facts));
@@ -124,6 +131,12 @@ void AddJson(const ModelFacts& facts, json::object& object) {
   }
   object["context_tokens"] = facts.context_tokens;
   object["vocab_size"] = facts.vocab_size;
+  if (facts.pooling) {
+    object["embeddings"] = {{"pooling", facts.pooling->mean ? "mean" : "last"},
+                            {"normalized", facts.pooling->normalize}};
+  } else {
+    object["embeddings"] = nullptr;
+  }
   object["kv_dtype"] = DTypeName(facts.kv_dtype);
   object["kv_bytes_per_token"] = facts.kv_bytes_per_token;
   json::array& stages = object["stages"].emplace_array();
@@ -154,9 +167,13 @@ std::string ToText(const ModelReport& report, size_t width) {
       columns.Add("tokenizer",
                   fmt::format("{}, {} tokens", report.tokenizer->kind, report.tokenizer->n_tokens));
     }
-    columns.Add("chat template", report.has_template
-                                     ? "yes"
-                                     : "none: chats are refused unless --chat-template names one");
+    if (report.facts && report.facts->pooling) {
+      columns.Add("embeddings", Pooling(*report.facts->pooling));
+    } else {
+      columns.Add(
+          "chat template",
+          report.has_template ? "yes" : "none: chats are refused unless --chat-template names one");
+    }
     text += columns.Text();
   } else {
     text = ProblemsText(report, width) + '\n';

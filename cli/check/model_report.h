@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/dtype.h"
+#include "common/model/model_spec.h"
 
 namespace stagecoach::check {
 
@@ -49,6 +50,7 @@ struct ModelFacts {
   uint64_t kv_bytes_per_token = 0;  // over all layers
   int32_t context_tokens = 0;
   int32_t vocab_size = 0;
+  std::optional<PoolingSpec> pooling;  // set: an embedding model
   std::vector<StageFacts> stages;
 
   int32_t n_layers() const;

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "common/json_text.h"
+#include "common/status.h"
 
 namespace stagecoach {
 namespace {
@@ -25,7 +26,7 @@ std::string Excerpt(const json::value& value) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const json::object>> ReadJsonObject(const std::string& path) {
+absl::StatusOr<json::value> ReadJson(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     return absl::NotFoundError(fmt::format("{}: no such file", path));
@@ -48,6 +49,11 @@ absl::StatusOr<std::shared_ptr<const json::object>> ReadJsonObject(const std::st
     return absl::InvalidArgumentError(
         fmt::format("{}: not valid JSON ({})", path, parse_error.message()));
   }
+  return value;
+}
+
+absl::StatusOr<std::shared_ptr<const json::object>> ReadJsonObject(const std::string& path) {
+  SC_ASSIGN_OR_RETURN(json::value value, ReadJson(path));
   if (!value.is_object()) {
     return absl::InvalidArgumentError(fmt::format("{}: not a JSON object", path));
   }

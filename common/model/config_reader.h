@@ -15,8 +15,10 @@
 
 namespace stagecoach {
 
-// NOT_FOUND if the file does not exist. INVALID_ARGUMENT if the file is not one JSON object of at
+// NOT_FOUND if the file does not exist. INVALID_ARGUMENT if the file is not one JSON value of at
 // most 16 MB.
+absl::StatusOr<boost::json::value> ReadJson(const std::string& path);
+// The same, and INVALID_ARGUMENT if the value is not an object.
 absl::StatusOr<std::shared_ptr<const boost::json::object>> ReadJsonObject(const std::string& path);
 
 // Reads one JSON object. A getter records a problem and returns a harmless value if a required key

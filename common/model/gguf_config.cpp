@@ -293,6 +293,21 @@ void AdaptToGguf(const GgufFile& file, ModelSpec* spec) {
   rename(&names.post_mlp_norm, "blk.{}.post_ffw_norm");
 }
 
+absl::StatusOr<std::optional<PoolingSpec>> GgufPooling(const GgufFile& file) {
+  constexpr int64_t kNone = 0, kMean = 1, kLast = 3;
+  SC_ASSIGN_OR_RETURN(const std::string_view name, file.String("general.architecture"));
+  const std::string key = fmt::format("{}.pooling_type", name);
+  if (!file.Has(key)) return std::nullopt;
+  SC_ASSIGN_OR_RETURN(const int64_t type, file.Int(key));
+  if (type == kNone) return std::nullopt;
+  if (type != kMean && type != kLast) {
+    return absl::UnimplementedError(
+        fmt::format("{}: key {}: {} is not supported; supported are {} (mean) and {} (last token)",
+                    file.path(), key, type, kMean, kLast));
+  }
+  return PoolingSpec{.mean = type == kMean, .normalize = true};
+}
+
 std::vector<int32_t> GgufEosIds(const GgufFile& file) {
   std::vector<int32_t> ids;
   const auto add = [&](int64_t id) {

@@ -25,6 +25,9 @@ absl::StatusOr<std::shared_ptr<const boost::json::object>> GgufConfig(const gguf
 // file was converted from: tensor names, biases, Gemma's norms stored as 1 + w, the dtype.
 void AdaptToGguf(const gguf::GgufFile& file, ModelSpec* spec);
 
+// The pooling that an embedding model's file names. The vectors of such files have length 1.
+absl::StatusOr<std::optional<PoolingSpec>> GgufPooling(const gguf::GgufFile& file);
+
 // Token ids that end a completion: those named in the metadata, and control tokens that end a turn.
 std::vector<int32_t> GgufEosIds(const gguf::GgufFile& file);
 

@@ -43,6 +43,25 @@ std::string Error(const TestGguf& file) {
   return std::string(status.message());
 }
 
+TEST_CASE("pooling_type makes an embedding model") {
+  TestGguf plain = Sizes("qwen3");
+  plain.Uint("qwen3.pooling_type", 0);
+  CHECK_FALSE(Read(plain)->pooling.has_value());
+  for (const auto& [type, is_mean] : {std::pair{1u, true}, {3u, false}}) {
+    TestGguf file = Sizes("qwen3");
+    file.Uint("qwen3.pooling_type", type);
+    const auto spec = Read(file);
+    INFO(spec.status());
+    REQUIRE(spec.ok());
+    REQUIRE(spec->pooling.has_value());
+    CHECK(spec->pooling->mean == is_mean);
+    CHECK(spec->pooling->normalize);
+  }
+  TestGguf cls = Sizes("qwen3");
+  cls.Uint("qwen3.pooling_type", 2);
+  CHECK_THAT(Error(cls), ContainsSubstring("qwen3.pooling_type"));
+}
+
 TEST_CASE("llama: the config is read") {
   TestGguf file = Sizes("llama");
   file.Float("llama.rope.freq_base", 5e5f);

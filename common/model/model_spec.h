@@ -63,6 +63,12 @@ struct KvGroupSpec {
   int32_t window = 0;  // a position attends to itself and window - 1 before it; 0: all
 };
 
+// How an embedding model makes one vector of the hidden states of a text.
+struct PoolingSpec {
+  bool mean = false;       // the mean over all positions; else the last position's
+  bool normalize = false;  // to length 1
+};
+
 // Tensor names with "{}" in place of the layer number; in names of experts, a second "{}" stands
 // for the expert. Empty: the model has no such tensor. Each name is a prefix: ".weight" and, if the
 // spec says so, ".bias" follow.
@@ -107,6 +113,7 @@ struct ModelSpec {
   int32_t position_offset = 0;
 
   ExpertSpec experts;
+  std::optional<PoolingSpec> pooling;  // set: an embedding model, which has no logits
   std::vector<RopeSpec> ropes;
   std::vector<KvGroupSpec> kv_groups;
   std::vector<LayerSpec> layers;

@@ -7,6 +7,7 @@
 #include "common/model/config_reader.h"
 #include "common/model/gguf_config.h"
 #include "common/model/model_spec.h"
+#include "common/model/pooling.h"
 #include "common/sampling_numbers.h"
 #include "common/status.h"
 
@@ -103,13 +104,21 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
     SC_ASSIGN_OR_RETURN(const auto config, GgufConfig(*file));
     SC_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(config, model_dir));
     AdaptToGguf(*file, &spec);
+    SC_ASSIGN_OR_RETURN(spec.pooling, GgufPooling(*file));
     return spec;
   }
   const std::string path = (std::filesystem::path(model_dir) / "config.json").string();
   auto object = ReadJsonObject(path);
   if (absl::IsNotFound(object.status())) return MissingConfig(model_dir);
   SC_RETURN_IF_ERROR(object.status());
-  return ReadConfig(*object, path);
+  SC_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(*object, path));
+  SC_ASSIGN_OR_RETURN(spec.pooling, ReadPooling(model_dir));
+  if (spec.pooling && spec.embed_size != spec.hidden_size) {
+    return absl::UnimplementedError(fmt::format(
+        "{}: is an embedding model whose hidden states are projected, which is not offered",
+        model_dir));
+  }
+  return spec;
 }
 
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir) {

@@ -21,6 +21,7 @@ double LayerCost(const ModelSpec& spec, const LayerSpec& layer) {
 }
 
 double LogitsCost(const ModelSpec& spec) {
+  if (spec.pooling) return 0;
   return kRowsThatSample * spec.hidden_size * spec.vocab_size;
 }
 

@@ -68,7 +68,7 @@ CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelS
   } else if (!files->lora_names().empty()) {
     verdict.problems.push_back(LoraProblem(files->lora_names()));
   }
-  if (spec.tied_embedding && !spec.names.lm_head.empty()) {
+  if (spec.tied_embedding && !spec.pooling && !spec.names.lm_head.empty()) {
     if (std::string note = TiedHeadNote(*files, spec); !note.empty()) {
       verdict.notes.push_back(std::move(note));
     }

@@ -26,7 +26,8 @@ class Planner {
   void Ends(bool is_first, bool is_last) {
     const TensorNames& names = spec_.names;
     const int32_t hidden = spec_.hidden_size, embed = spec_.embed_size;
-    if (is_first || (is_last && spec_.tied_embedding)) {
+    const bool has_logits = is_last && !spec_.pooling;
+    if (is_first || (has_logits && spec_.tied_embedding)) {
       Matrix(&weights_->embed, embed, {{names.embed, spec_.vocab_size}});
     }
     if (is_first && spec_.learned_positions) {
@@ -40,7 +41,7 @@ class Planner {
       Norm(&weights_->final_norm, &weights_->final_norm_bias, names.final_norm, hidden);
     }
     if (embed != hidden) Matrix(&weights_->project_out, hidden, {{names.project_out, embed}});
-    if (!spec_.tied_embedding) {
+    if (has_logits && !spec_.tied_embedding) {
       Matrix(&weights_->lm_head, embed, {{names.lm_head, spec_.vocab_size}});
     }
   }
