@@ -18,8 +18,8 @@ uint64_t NBlocks(const SchedulerConfig& config) {
 
 // The tokens of the prompt that a prefix cache may provide: the last token is always computed.
 std::span<const int32_t> Adoptable(const SequenceRequest& request) {
-  // Log-probabilities of the prompt need the whole prompt.
-  if (request.sampling.n_prompt_logprobs() >= 0) return {};
+  // Log-probabilities of the prompt and means need the whole prompt.
+  if (request.sampling.n_prompt_logprobs() >= 0 || IsMean(request.sampling)) return {};
   return std::span(*request.prompt).first(request.prompt->size() - 1);
 }
 

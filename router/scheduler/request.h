@@ -32,6 +32,7 @@ struct SequenceOutput {
   // 2,
   // ..., each exactly once.
   std::span<const v1::Logprobs* const> prompt_logprobs;
+  std::span<const float> values;  // with pooling, in place of tokens; the sequence finishes
   Finish finish = Finish::kNone;
 };
 
@@ -96,6 +97,11 @@ struct SequencePast {
   uint32_t n_losses = 0;
   uint32_t n_generated_at_loss = 0;
 };
+
+// Whether the sequence's result needs all rows of its prompt, computed in one go of the pipeline.
+inline bool IsMean(const v1::SlotSampling& sampling) {
+  return sampling.pooling().what() == v1::SlotPooling::MEAN_HIDDEN;
+}
 
 struct SequenceRequest {
   SequenceId id = 0;          // unique

@@ -32,6 +32,17 @@ absl::Status CheckLogprobs(const v1::StepResult& result, const v1::Logprobs& log
   return absl::OkStatus();
 }
 
+absl::Status CheckValues(const v1::StepResult& result, const v1::SlotPooling& pooling,
+                         const v1::SlotResult& slot) {
+  if (slot.values().empty()) return absl::OkStatus();  // from a release before there were values
+  if (pooling.what() == v1::SlotPooling::LOGITS && slot.values_size() != pooling.logit_ids_size()) {
+    return BadResult(result, "has other logits than were asked for");
+  }
+  const bool all_finite = std::all_of(slot.values().begin(), slot.values().end(),
+                                      [](float value) { return std::isfinite(value); });
+  return all_finite ? absl::OkStatus() : BadResult(result, "has values that are not finite");
+}
+
 // Only what was requested may reach clients.
 absl::Status CheckAnswer(const v1::StepResult& result, const v1::SlotSampling& sampling,
                          const v1::SlotResult& slot) {
@@ -47,6 +58,7 @@ absl::Status CheckAnswer(const v1::StepResult& result, const v1::SlotSampling& s
                : BadResult(result, "reports a grammar failure for a sequence without a grammar");
   }
   if (!slot.sampled()) return absl::OkStatus();
+  if (sampling.has_pooling()) return CheckValues(result, sampling.pooling(), slot);
   if (sampling.n_logprobs() < 0) return absl::OkStatus();
   if (!slot.has_logprobs()) return BadResult(result, "lacks logprobs");
   return CheckLogprobs(result, slot.logprobs(), sampling.n_logprobs());
@@ -104,7 +116,17 @@ absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
         absl::InvalidArgumentError(absl::StrCat("sampling.grammar: ", slot.failure())));
     return absl::OkStatus();
   }
-  if (slot.sampled()) {
+  if (slot.sampled() && sequence->request->sampling.has_pooling()) {
+    state.End(sequence);
+    if (slot.values().empty()) {
+      sequence->request->sink->OnError(
+          absl::UnavailableError("the last stage's worker is of an older release, which has no "
+                                 "embeddings and no reranking; try again after the upgrade"));
+      return absl::OkStatus();
+    }
+    output.values = {slot.values().data(), static_cast<size_t>(slot.values_size())};
+    output.finish = Finish::kLength;
+  } else if (slot.sampled()) {
     state.AppendToken(sequence, token);
     output.tokens = {&token, 1};
     if (sequence->request->sampling.n_logprobs() >= 0) {
@@ -113,7 +135,7 @@ absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
     output.finish = FinishOf(*sequence, state.config().max_model_len);
     if (output.finish != Finish::kNone) state.End(sequence);
   }
-  if (!output.tokens.empty() || !output.prompt_logprobs.empty()) {
+  if (output.finish != Finish::kNone || !output.tokens.empty() || !output.prompt_logprobs.empty()) {
     sequence->request->sink->OnOutput(output, sequence->times);
   }
   return absl::OkStatus();

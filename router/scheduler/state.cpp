@@ -111,6 +111,7 @@ void SchedulerState::BeginTurn() {
 }
 
 bool SchedulerState::MayAdopt(const Sequence& sequence) {
+  if (IsMean(sequence.request->sampling)) return false;
   return sequence.request->sampling.n_prompt_logprobs() < 0 ||
          sequence.next_prompt_logprob >= sequence.n_prompt;
 }
@@ -254,7 +255,8 @@ void SchedulerState::TakeBackRows(uint64_t step,
   for (Sequence* sequence : std::vector(running_.begin(), running_.end())) {
     const auto first = first_start.find(sequence);
     const uint32_t position = first == first_start.end() ? sequence->next_position : first->second;
-    if (sequence->first_step > step ||
+    // The stages add a mean up as they compute, so it begins again.
+    if (sequence->first_step > step || IsMean(sequence->request->sampling) ||
         !kv_.TakeBack(sequence->tables, sequence->prefix, position)) {
       LetWait(sequence, /*keep=*/false);
       continue;

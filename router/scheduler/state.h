@@ -72,7 +72,8 @@ class SchedulerState {
   // The sequence was admitted by the step being planned: lets `plan` restore blocks that the stages
   // hold for it and the prefix cache lacks. It goes on behind them.
   void Restore(Sequence* sequence, v1::StepPlan& plan);
-  // Whether it may adopt blocks of other sequences. False while it needs its prompt's logprobs.
+  // Whether it may adopt blocks of other sequences. False for a mean, and while it needs its
+  // prompt's logprobs.
   static bool MayAdopt(const Sequence& sequence);
   // A waiting sequence may be admitted now. Lets it load first what the tiers below the device
   // hold, if it has lost its blocks since it could load last. kBusy: other loads are under way, and

@@ -111,11 +111,13 @@ std::vector<std::vector<float>> PipelineRun::Logits(std::span<const int32_t> row
   std::vector<std::vector<float>> result;
   while (!rows.empty()) {
     const size_t n = std::min(rows.size(), static_cast<size_t>(last.max_logit_rows()));
-    const float* const logits = last.Logits(last.hidden_buffer(), rows.first(n));
-    const size_t vocab = static_cast<size_t>(spec().vocab_size);
+    const bool pools = spec().pooling.has_value();
+    const float* const values = pools ? last.FinalHidden(last.hidden_buffer(), rows.first(n))
+                                      : last.Logits(last.hidden_buffer(), rows.first(n));
+    const size_t width = static_cast<size_t>(pools ? spec().hidden_size : spec().vocab_size);
     for (size_t r = 0; r < n; ++r) {
-      std::vector<float>& row = result.emplace_back(vocab);
-      ops_->Download(logits + r * vocab, row.data(), vocab * sizeof(float));
+      std::vector<float>& row = result.emplace_back(width);
+      ops_->Download(values + r * width, row.data(), width * sizeof(float));
     }
     rows = rows.subspan(n);
   }

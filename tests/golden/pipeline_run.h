@@ -53,7 +53,7 @@ class PipelineRun {
   // Runs one step on all stages. logit_rows: the argument of the last stage's Forward.
   void Step(std::span<const Chunk> chunks, worker::LogitRows logit_rows = std::nullopt);
   // Logits of rows of the last step; a row is an index over all chunks' tokens. Each result has
-  // vocab_size elements.
+  // vocab_size elements. Of an embedding model: final hidden states, hidden_size elements each.
   std::vector<std::vector<float>> Logits(std::span<const int32_t> rows);
 
   // Runs the rest of `sequence` in steps of at most `chunk_tokens`. Returns the logits of every

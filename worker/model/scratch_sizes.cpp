@@ -14,6 +14,11 @@ constexpr int64_t kMaxLogitBytes = int64_t{64} << 20;
 constexpr int64_t kMaxLogitBytesAhead = int64_t{1} << 30;
 
 int32_t MaxLogitRows(const StageModelOptions& options, const ModelSpec& spec, bool runs_ahead) {
+  // All rows of a step that FinalHidden may be asked for.
+  if (spec.pooling) {
+    return spec.pooling->mean ? options.config.max_batched_tokens()
+                              : options.config.max_sequences();
+  }
   const int64_t row_bytes = int64_t{spec.vocab_size} * static_cast<int64_t>(sizeof(float));
   const int64_t most_bytes = runs_ahead ? kMaxLogitBytesAhead : kMaxLogitBytes;
   const int32_t most_rows =
@@ -72,9 +77,11 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
     const int64_t rows = sizes.max_logit_rows;
     sizes.logit_rows = Bytes(rows, 1, sizeof(int32_t));
     sizes.logit_hidden = Bytes(rows, spec.hidden_size, sizeof(float));
-    sizes.logit_normed = Bytes(rows, spec.hidden_size, act_bytes);
-    if (is_projected) sizes.logit_projected = Bytes(rows, spec.embed_size, act_bytes);
-    sizes.logits = Bytes(rows, spec.vocab_size, sizeof(float));
+    if (!spec.pooling) {
+      sizes.logit_normed = Bytes(rows, spec.hidden_size, act_bytes);
+      if (is_projected) sizes.logit_projected = Bytes(rows, spec.embed_size, act_bytes);
+      sizes.logits = Bytes(rows, spec.vocab_size, sizeof(float));
+    }
   }
   for (const RopeSpec& rope : spec.ropes) {
     sizes.ropes += 2 * Bytes(options.config.max_model_len(), RotaryDim(rope, spec.head_dim) / 2,

@@ -37,7 +37,7 @@ struct ScratchSizes {
   size_t last_hidden = 0;      // [S, H] float32
   size_t logit_rows = 0;       // [R] int32
   size_t logit_hidden = 0;     // [R, H] float32
-  size_t logit_normed = 0;     // [R, H]
+  size_t logit_normed = 0;     // [R, H]; 0 with pooling, like the next two
   size_t logit_projected = 0;  // [R, P]
   size_t logits = 0;           // [R, V] float32
   size_t ropes = 0;            // tables of all ModelSpec::ropes

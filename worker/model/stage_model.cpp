@@ -135,34 +135,11 @@ class StageModelImpl final : public StageModel {
 
   float* Logits(const float* hidden, std::span<const int32_t> rows) override {
     const int32_t n_rows = static_cast<int32_t>(rows.size());
-    SC_CHECK(options_.is_last && n_rows <= max_logit_rows_);
+    SC_CHECK(!spec_.pooling);
     float* const logits = logits_.As<float>();
-    if (n_rows == 0) return logits;
-    const bool has_norm = weights_->final_norm.bytes > 0;
     const kernels::Act normed(logit_normed_.data.get(), act_dtype_);
-    if (last_rows_.chosen()) {
-      indices_.clear();
-      for (const int32_t row : rows) indices_.push_back(last_rows_.IndexOf(row));
-      rows = indices_;
-      hidden = last_hidden_.As<float>();
-    }
-    ops_->Upload(rows.data(), logit_rows_.As<int32_t>(), rows.size_bytes());
-    ops_->GatherRows({.x = hidden,
-                      .rows = logit_rows_.As<int32_t>(),
-                      .out = has_norm ? kernels::Act(logit_hidden_.As<float>()) : normed,
-                      .n_rows = n_rows,
-                      .width = spec_.hidden_size});
-    if (has_norm) {
-      ops_->Norm({.x = logit_hidden_.As<float>(),
-                  .weight = weights_->final_norm.As<float>(),
-                  .bias = weights_->final_norm_bias.As<float>(),
-                  .out = normed,
-                  .n_rows = n_rows,
-                  .width = spec_.hidden_size,
-                  .kind = spec_.norm,
-                  .eps = static_cast<float>(spec_.norm_eps),
-                  .add_to_out = false});
-    }
+    TakeNormed(hidden, rows, normed);
+    if (n_rows == 0) return logits;
     kernels::ConstAct x = normed;
     if (is_projected()) {
       const kernels::Act projected(logit_projected_.data.get(), act_dtype_);
@@ -176,7 +153,42 @@ class StageModelImpl final : public StageModel {
     return logits;
   }
 
+  const float* FinalHidden(const float* hidden, std::span<const int32_t> rows) override {
+    SC_CHECK(spec_.pooling);
+    TakeNormed(hidden, rows, logit_hidden_.As<float>());
+    return logit_hidden_.As<float>();
+  }
+
  private:
+  // Writes `rows` of the step to `out` [R, H], after the final norm.
+  void TakeNormed(const float* hidden, std::span<const int32_t> rows, kernels::Act out) {
+    const int32_t n_rows = static_cast<int32_t>(rows.size());
+    SC_CHECK(options_.is_last && n_rows <= max_logit_rows_);
+    if (n_rows == 0) return;
+    const bool has_norm = weights_->final_norm.bytes > 0;
+    if (last_rows_.chosen()) {
+      indices_.clear();
+      for (const int32_t row : rows) indices_.push_back(last_rows_.IndexOf(row));
+      rows = indices_;
+      hidden = last_hidden_.As<float>();
+    }
+    ops_->Upload(rows.data(), logit_rows_.As<int32_t>(), rows.size_bytes());
+    ops_->GatherRows({.x = hidden,
+                      .rows = logit_rows_.As<int32_t>(),
+                      .out = has_norm ? kernels::Act(logit_hidden_.As<float>()) : out,
+                      .n_rows = n_rows,
+                      .width = spec_.hidden_size});
+    if (!has_norm) return;
+    ops_->Norm({.x = logit_hidden_.As<float>(),
+                .weight = weights_->final_norm.As<float>(),
+                .bias = weights_->final_norm_bias.As<float>(),
+                .out = out,
+                .n_rows = n_rows,
+                .width = spec_.hidden_size,
+                .kind = spec_.norm,
+                .eps = static_cast<float>(spec_.norm_eps),
+                .add_to_out = false});
+  }
   kernels::KvCopyArgs KvCopy(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
                              size_t place_bytes) const {
     return {.kv = kv_.layer(static_cast<int32_t>(part)),
@@ -325,6 +337,7 @@ class StageModelImpl final : public StageModel {
     max_logit_rows_ = sizes.max_logit_rows;
     SC_ASSIGN_OR_RETURN(logit_rows_, Scratch(sizes.logit_rows));
     SC_ASSIGN_OR_RETURN(logit_hidden_, Scratch(sizes.logit_hidden));
+    if (spec_.pooling) return absl::OkStatus();
     SC_ASSIGN_OR_RETURN(logit_normed_, Scratch(sizes.logit_normed));
     if (is_projected()) {
       SC_ASSIGN_OR_RETURN(logit_projected_, Scratch(sizes.logit_projected));

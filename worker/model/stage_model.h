@@ -34,7 +34,7 @@ struct StageModelOptions {
   int32_t first_layer = 0;
   int32_t n_layers = 0;
   bool is_first = false;  // computes the embedding
-  bool is_last = false;   // computes the final norm and logits
+  bool is_last = false;   // computes the final norm and, without pooling, logits
   v1::LoadConfig config;
   int32_t max_logit_rows = 0;  // largest number of rows with logits per call; 0: max_sequences
   std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // grows with each layer
@@ -110,6 +110,10 @@ class StageModel {
   // left by Forward. REQUIRES: `rows` are among Forward's logit_rows.
   virtual float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
   virtual int32_t max_logit_rows() const = 0;
+
+  // Last stage of a model with ModelSpec::pooling, in place of Logits: the same rows after the
+  // final norm, as [R, hidden_size] float32.
+  virtual const float* FinalHidden(const float* hidden, std::span<const int32_t> rows) = 0;
 
   // The model's own scratch, [max_batched_tokens, hidden_size] float32.
   virtual float* hidden_buffer() = 0;

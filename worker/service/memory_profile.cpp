@@ -118,11 +118,13 @@ class StepRunner {
     return Run(LargestStep(size, std::min(size, max_sequences_), n_groups_, config_),
                FirstRows(std::min(size, max_logits)), /*knows_rows=*/false);
   }
-  // Runs a step with logits of `rows`. `knows_rows`: passes the rows to Forward.
+  // Runs a step with logits of `rows`, or with their final hidden states. `knows_rows`: passes the
+  // rows to Forward.
   absl::Status Run(const LargestStep& step, const std::vector<int32_t>& rows, bool knows_rows) {
     model_.Forward(step.batch(), model_.hidden_buffer(),
                    knows_rows ? LogitRows(rows) : std::nullopt);
-    if (is_last_) model_.Logits(model_.hidden_buffer(), rows);
+    if (is_last_ && model_.spec().pooling) model_.FinalHidden(model_.hidden_buffer(), rows);
+    if (is_last_ && !model_.spec().pooling) model_.Logits(model_.hidden_buffer(), rows);
     return ops_.Synchronize();
   }
 

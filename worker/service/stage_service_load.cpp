@@ -274,7 +274,8 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   laps.End("links");
   const StageLimits limits{.config = loaded_.config(),
                            .vocab_size = model_->spec().vocab_size,
-                           .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
+                           .n_kv_groups = static_cast<int32_t>(kv_blocks.size()),
+                           .pools_hidden = model_->spec().pooling.has_value()};
   const StageExecutor::Config config{.epoch = request.lease().epoch(),
                                      .stage = static_cast<int32_t>(request.stage()),
                                      .n_stages = static_cast<int32_t>(request.n_stages()),

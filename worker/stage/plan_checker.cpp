@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "common/text/grammar.h"
 #include "worker/stage/sample_params.h"
+#include "worker/stage/sampler.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -112,7 +113,7 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
   return absl::OkStatus();
 }
 
-absl::Status PlanChecker::CheckSampling(uint32_t slot, const v1::SlotSampling& sampling) const {
+absl::Status PlanChecker::CheckSampling(uint32_t slot, const v1::SlotSampling& sampling) {
   const kernels::SampleParams params = ToSampleParams(sampling);
   bool all_finite = true;
   kernels::SampleParams::ForEach(params, [&all_finite](const char*, auto value) {
@@ -129,7 +130,29 @@ absl::Status PlanChecker::CheckSampling(uint32_t slot, const v1::SlotSampling& s
     return Invalid(slot, absl::StrCat(sampling.bias_ids_size(), " bias ids, but ",
                                       sampling.bias_values_size(), " bias values"));
   }
+  SC_RETURN_IF_ERROR(CheckPooling(slot, sampling));
   return sampling.has_grammar() ? CheckGrammar(slot, sampling.grammar()) : absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckPooling(uint32_t slot, const v1::SlotSampling& sampling) {
+  const v1::SlotPooling& pooling = sampling.pooling();
+  const bool wants_hidden = sampling.has_pooling() && pooling.what() != v1::SlotPooling::LOGITS;
+  if (wants_hidden != limits_.pools_hidden) {
+    return Invalid(slot, limits_.pools_hidden ? "asks an embedding model for tokens"
+                                              : "asks for hidden states of a model with logits");
+  }
+  if (pooling.logit_ids_size() > kMostPooledLogits) {
+    return Invalid(slot, absl::StrCat(pooling.logit_ids_size(), " logits; at most ",
+                                      kMostPooledLogits, " are possible"));
+  }
+  for (const int32_t id : pooling.logit_ids()) {
+    if (id < 0 || id >= limits_.vocab_size) {
+      return Invalid(slot, absl::StrCat("logit id ", id, " is outside the vocabulary of ",
+                                        limits_.vocab_size));
+    }
+  }
+  slots_[slot].begins_at_0 = pooling.what() == v1::SlotPooling::MEAN_HIDDEN;
+  return absl::OkStatus();
 }
 
 absl::Status PlanChecker::CheckGrammar(uint32_t slot, const v1::SlotGrammar& grammar) const {
@@ -159,7 +182,9 @@ absl::Status PlanChecker::CheckSlot(const StepMetaView& meta, size_t i) {
   slot.seen_in_step = meta.step;
   // A sequence may begin behind blocks that others have filled, or that it filled in an earlier
   // epoch, the last of them in part.
-  if (slot.n_computed == 0 && meta.starts[i] < slot.n_tokens) slot.n_computed = meta.starts[i];
+  if (slot.n_computed == 0 && meta.starts[i] < slot.n_tokens && !slot.begins_at_0) {
+    slot.n_computed = meta.starts[i];
+  }
   if (meta.starts[i] != slot.n_computed) {
     return Invalid(
         id, absl::StrCat("starts at position ", meta.starts[i], "; the next is ", slot.n_computed));

@@ -30,12 +30,14 @@ class PlanChecker {
     uint64_t seen_in_step = 0;       // a slot computes once a step
     uint32_t n_computed = 0;         // positions
     uint32_t n_tokens = 0;           // registered, and sampled since
+    bool begins_at_0 = false;        // may begin nowhere else
     std::vector<uint32_t> n_blocks;  // by KV group
   };
 
   absl::Status CheckRelease(uint32_t slot);
   absl::Status CheckRegistration(const StepMetaView& meta, const SlotRecord& record);
-  absl::Status CheckSampling(uint32_t slot, const v1::SlotSampling& sampling) const;
+  absl::Status CheckSampling(uint32_t slot, const v1::SlotSampling& sampling);
+  absl::Status CheckPooling(uint32_t slot, const v1::SlotSampling& sampling);
   absl::Status CheckGrammar(uint32_t slot, const v1::SlotGrammar& grammar) const;
   absl::Status CheckSlot(const StepMetaView& meta, size_t i);
   absl::Status CheckBlocks(const StepMetaView& meta, size_t i, Slot& slot);

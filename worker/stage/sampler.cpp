@@ -31,12 +31,15 @@ absl::StatusOr<std::unique_ptr<PendingSamples>> PendingSamples::Allocate(const S
   const size_t n_rows = static_cast<size_t>(model.max_logit_rows());
   const size_t n_top = n_rows * static_cast<size_t>(limits.config.max_logprobs());
   auto pending = std::make_unique<PendingSamples>();
-  SC_ASSIGN_OR_RETURN(pending->memory_,
-                      ops->AllocateHost(n_rows * sizeof(kernels::SampledToken) +
-                                        n_top * (sizeof(int32_t) + sizeof(float))));
+  const size_t n_logits = n_rows * kMostPooledLogits;
+  SC_ASSIGN_OR_RETURN(
+      pending->memory_,
+      ops->AllocateHost(n_rows * sizeof(kernels::SampledToken) +
+                        n_top * (sizeof(int32_t) + sizeof(float)) + n_logits * sizeof(float)));
   pending->sampled_ = {pending->memory_.As<kernels::SampledToken>(), n_rows};
   auto* const top_ids = reinterpret_cast<int32_t*>(pending->sampled_.data() + n_rows);
   auto* const top_logprobs = reinterpret_cast<float*>(top_ids + n_top);
+  pending->logits_ = top_logprobs + n_top;
   for (size_t i = 0; i < n_rows; ++i) {
     const size_t first = i * static_cast<size_t>(limits.config.max_logprobs());
     new (&pending->sampled_[i])
@@ -88,6 +91,8 @@ absl::Status Sampler::Start(const StepMetaView& meta, const SlotTable& slots, co
       row = {.slot = slot,
              .is_prompt = want.prompt_token >= 0,
              .n_logprobs = sample_rows_[i].n_logprobs,
+             .n_logits = CopyLogits(logits + i * static_cast<size_t>(vocab_size_), slots, want,
+                                    slot, pending->logits_ + i * kMostPooledLogits),
              .failure = {}};
       if (!row.is_prompt && masks_->Has(slot)) {
         row.failure = std::string(masks_->Await(slot).status.message());
@@ -177,6 +182,14 @@ const TokenMask& Sampler::AwaitMask(uint32_t slot) {
   return masks_->Await(slot);
 }
 
+int32_t Sampler::CopyLogits(const float* logits, const SlotTable& slots, const Want& want,
+                            uint32_t slot, float* to) {
+  if (want.prompt_token >= 0) return 0;
+  const auto& ids = slots.sampling(slot).sampling.pooling().logit_ids();
+  for (const int32_t id : ids) ops_->DownloadLater(logits + id, to++, sizeof(float));
+  return ids.size();
+}
+
 void Sampler::Report(PendingSamples* pending) {
   v1::StepResult& result = pending->result_;
   for (size_t i = 0; i < pending->rows_.size(); ++i) {
@@ -195,6 +208,8 @@ void Sampler::Report(PendingSamples* pending) {
     out->set_token(sampled.token);
     if (row.n_logprobs >= 0) FillLogprobs(row.n_logprobs, sampled, out->mutable_logprobs());
     if (!row.failure.empty()) out->set_failure(row.failure);
+    const float* const logits = pending->logits_ + i * kMostPooledLogits;
+    out->mutable_values()->Add(logits, logits + row.n_logits);
     pending->tokens_.push_back({row.slot, sampled.token});
   }
   pending->rows_.clear();

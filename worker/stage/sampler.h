@@ -30,6 +30,9 @@ struct TokenRecord {
 };
 static_assert(sizeof(TokenRecord) == 8);
 
+// Limit for SlotPooling::logit_ids: yes and no, and some more.
+inline constexpr int32_t kMostPooledLogits = 8;
+
 // A step's samples between Start and Finish.
 class PendingSamples {
  public:
@@ -44,6 +47,7 @@ class PendingSamples {
     uint32_t slot = 0;
     bool is_prompt = false;  // its log-probability is wanted; else a token is drawn
     int32_t n_logprobs = -1;
+    int32_t n_logits = 0;
     std::string failure;  // of the slot's grammar
   };
   std::vector<Row> rows_;  // [n] of the last turn
@@ -51,6 +55,7 @@ class PendingSamples {
   std::vector<TokenRecord> tokens_;
   kernels::Buffer memory_;
   std::span<kernels::SampledToken> sampled_;  // [max_logit_rows], in memory_
+  float* logits_ = nullptr;                   // [max_logit_rows, kMostPooledLogits], in memory_
 };
 
 class Sampler {
@@ -87,6 +92,9 @@ class Sampler {
   // Waits for the mask of a row with a grammar.
   kernels::SampleRow MakeRow(const StepMetaView& meta, const SlotTable& slots, const Want& want);
   const TokenMask& AwaitMask(uint32_t slot);
+  // Queues the copy of logits that a row of the turn asks for. Returns their number.
+  int32_t CopyLogits(const float* logits, const SlotTable& slots, const Want& want, uint32_t slot,
+                     float* to);
   static void Report(PendingSamples* pending);
 
   const int32_t vocab_size_;

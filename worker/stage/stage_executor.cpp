@@ -38,7 +38,9 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       hidden_(kHiddenAhead),
       free_ends_(kStartedSteps),
       started_(kStartedSteps) {
-  if (config_.is_last()) {
+  if (config_.is_last() && config_.limits.pools_hidden) {
+    pooler_ = std::make_unique<Pooler>(config_.limits, model_, ops_);
+  } else if (config_.is_last()) {
     masks_ = std::make_unique<GrammarMasks>(config_.grammars, config_.limits.config.max_sequences(),
                                             MaskThreads(), config_.work);
     sampler_ = std::make_unique<Sampler>(config_.limits, model_, ops_, masks_.get(), &clock_);
@@ -63,7 +65,9 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Start(const Config
 absl::Status StageExecutor::AllocateEnds() {
   ends_.resize(ops_->runs_ahead() ? kStartedSteps : 1);
   for (size_t i = 0; i < ends_.size(); ++i) {
-    if (config_.is_last()) {
+    if (pooler_ != nullptr) {
+      SC_ASSIGN_OR_RETURN(ends_[i].pool, PendingPool::Allocate(*model_, ops_));
+    } else if (config_.is_last()) {
       SC_ASSIGN_OR_RETURN(ends_[i].samples,
                           PendingSamples::Allocate(config_.limits, *model_, ops_));
     } else if (device_ == nullptr) {

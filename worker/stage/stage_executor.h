@@ -43,6 +43,7 @@
 #include "worker/stage/hop_histogram.h"
 #include "worker/stage/kv_copies.h"
 #include "worker/stage/plan_checker.h"
+#include "worker/stage/pooler.h"
 #include "worker/stage/sampler.h"
 #include "worker/stage/slot_table.h"
 #include "worker/stage/stage_clock.h"
@@ -150,9 +151,10 @@ class StageExecutor {
     Message message;
     Time arrived_at;
   };
-  // Host memory for the results of a step. One of the two is null.
+  // Host memory for the results of a step. One of the three is set.
   struct StepEnd {
     std::unique_ptr<PendingSamples> samples;  // last stage
+    std::unique_ptr<PendingPool> pool;        // last stage of an embedding model
     kernels::Buffer hidden;                   // [max_batched_tokens, hidden_size] float32
   };
   // A step that is queued on the device.
@@ -196,7 +198,9 @@ class StageExecutor {
   absl::Status StartEnd(const KnownStep& step);
   absl::Status AwaitSampledTokens(const StepMetaView& meta);
   absl::Status Finish(StartedStep step);
-  absl::Status FinishSamples(const StartedStep& step);
+  // The last stage's part of the two.
+  absl::Status StartResult(const StepMetaView& meta, StepEnd& end);
+  absl::Status FinishResult(const StartedStep& step);
   // Tells the exchange how long the step's rows took.
   void TellSpeed(const StartedStep& step, Time computed, const StepTimes* on_device);
   void Count(const StartedStep& step);
@@ -217,6 +221,7 @@ class StageExecutor {
   KvAfterStep kv_after_;                 // of the current step
   std::unique_ptr<GrammarMasks> masks_;  // last stage, like the next
   std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<Pooler> pooler_;  // in place of the two, for an embedding model
   std::vector<ArrivedToken> taken_tokens_;
   Time began_, input_;                        // of the current step
   Time computed_;                             // the last step; thread of Finish

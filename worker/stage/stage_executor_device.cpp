@@ -58,9 +58,7 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
   StartedStep started = NewStarted(meta);
   SC_ASSIGN_OR_RETURN(started.end, free_ends_.Pop());
   if (config_.is_last()) {
-    SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
-    SC_RETURN_IF_ERROR(
-        sampler_->Start(meta, slots_, model_->hidden_buffer(), ends_[started.end].samples.get()));
+    SC_RETURN_IF_ERROR(StartResult(meta, ends_[started.end]));
   }
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kComputed));
   // After a failed call the buffers hold garbage, which must not be sent.

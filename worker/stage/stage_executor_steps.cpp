@@ -75,7 +75,7 @@ absl::Status StageExecutor::MetadataLoop() {
     SC_RETURN_IF_ERROR(checker_.Check(step.view, step.sampling));
     if (!config_.is_last()) {
       SC_RETURN_IF_ERROR(transport_->Send(Channel::kMetadata, step.view.step, step.bytes));
-    } else {
+    } else if (masks_ != nullptr) {
       step.grammars = masks_->Begin(step.view, step.sampling);
     }
     if (device_ != nullptr) {
@@ -158,7 +158,8 @@ absl::Status StageExecutor::RunStep(KnownStep& step) {
 
 void StageExecutor::Forward(const StepMetaView& meta) {
   LogitRows logit_rows;
-  if (config_.is_last()) logit_rows = sampler_->ChooseRows(meta, batch_, slots_);
+  if (sampler_ != nullptr) logit_rows = sampler_->ChooseRows(meta, batch_, slots_);
+  if (pooler_ != nullptr) logit_rows = pooler_->ChooseRows(meta, batch_, slots_);
   // A step that only releases slots has no rows.
   if (meta.n_rows == 0) return;
   model_->Forward(batch_.batch(), model_->hidden_buffer(), logit_rows);
@@ -252,13 +253,21 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
   SC_ASSIGN_OR_RETURN(started.end, free_ends_.Pop());
   StepEnd& end = ends_[started.end];
   if (config_.is_last()) {
-    SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
-    SC_RETURN_IF_ERROR(sampler_->Start(meta, slots_, model_->hidden_buffer(), end.samples.get()));
+    SC_RETURN_IF_ERROR(StartResult(meta, end));
   } else {
     ops_->DownloadLater(model_->hidden_buffer(), end.hidden.data.get(), HiddenBytes(meta.n_rows));
   }
   started.mark = ops_->Mark();
   return ops_->runs_ahead() ? started_.Push(std::move(started)) : Finish(std::move(started));
+}
+
+absl::Status StageExecutor::StartResult(const StepMetaView& meta, StepEnd& end) {
+  if (pooler_ != nullptr) {
+    pooler_->Start(meta, model_->hidden_buffer(), end.pool.get());
+    return absl::OkStatus();
+  }
+  SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
+  return sampler_->Start(meta, slots_, model_->hidden_buffer(), end.samples.get());
 }
 
 absl::Status StageExecutor::Finish(StartedStep step) {
@@ -279,7 +288,7 @@ absl::Status StageExecutor::Finish(StartedStep step) {
   // Before the step goes on, so that its result means that the stages before have queued its saves.
   kv_copies_.Finish(std::move(step.kv));
   if (config_.is_last()) {
-    SC_RETURN_IF_ERROR(FinishSamples(step));
+    SC_RETURN_IF_ERROR(FinishResult(step));
   } else if (device_ == nullptr) {
     std::string payload(ends_[step.end].hidden.As<char>(), HiddenBytes(step.n_rows));
     clock_.Enter(StageState::kWaitSend);
@@ -312,9 +321,11 @@ void StageExecutor::Count(const StartedStep& step) {
   changed_.notify_all();
 }
 
-absl::Status StageExecutor::FinishSamples(const StartedStep& step) {
+absl::Status StageExecutor::FinishResult(const StartedStep& step) {
   std::span<const TokenRecord> tokens;
-  v1::StepResult result = Sampler::Finish(ends_[step.end].samples.get(), &tokens);
+  const StepEnd& end = ends_[step.end];
+  v1::StepResult result = pooler_ != nullptr ? pooler_->Finish(end.pool.get(), &tokens)
+                                             : Sampler::Finish(end.samples.get(), &tokens);
   QueueTokens(step.step, tokens);
   // If this is the compute thread, accept the tokens at once, so that the next masks start now.
   if (!ops_->runs_ahead()) SC_RETURN_IF_ERROR(AcceptTokens());

@@ -13,6 +13,7 @@ struct StageLimits {
   v1::LoadConfig config;  // max_sequences is the number of slots
   int32_t vocab_size = 0;
   int32_t n_kv_groups = 1;
+  bool pools_hidden = false;  // an embedding model: sequences get hidden states, else logits
 
   int32_t max_blocks() const {  // of one sequence in one KV group
     return (config.max_model_len() + kernels::kBlockTokens - 1) / kernels::kBlockTokens;

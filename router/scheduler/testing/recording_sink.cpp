@@ -10,6 +10,7 @@ void RecordingSink::OnOutput(const SequenceOutput& output, const SequenceTimes& 
   for (const v1::Logprobs* logprobs : output.prompt_logprobs) {
     record_.prompt_logprobs.push_back(logprobs->chosen());
   }
+  record_.values.insert(record_.values.end(), output.values.begin(), output.values.end());
   record_.finish = output.finish;
   record_.times = times;
   changed_.notify_all();

@@ -16,6 +16,7 @@ class RecordingSink final : public SequenceSink {
     std::vector<int32_t> tokens;
     std::vector<float> logprobs;         // `chosen` of each token, if logprobs came
     std::vector<float> prompt_logprobs;  // `chosen` of each prompt token
+    std::vector<float> values;           // with pooling
     Finish finish = Finish::kNone;
     absl::Status error;
     SequenceTimes times;

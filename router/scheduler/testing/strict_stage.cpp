@@ -55,6 +55,31 @@ std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_mod
   return generated;
 }
 
+namespace {
+
+std::vector<float> PooledAlone(const v1::SlotSampling& sampling, uint64_t history_hash,
+                               uint32_t n_prompt) {
+  std::vector<float> values;
+  if (!sampling.has_pooling()) return values;
+  for (const int32_t id : sampling.pooling().logit_ids()) {
+    values.push_back(static_cast<float>((history_hash + static_cast<uint64_t>(id)) % 16));
+  }
+  if (sampling.pooling().what() == v1::SlotPooling::LOGITS) return values;
+  for (int32_t i = 0; i < kPooledSize; ++i) {
+    values.push_back(static_cast<float>((history_hash >> (8 * i)) % 256 + 1));
+  }
+  if (IsMean(sampling)) values[0] = static_cast<float>(n_prompt);
+  return values;
+}
+
+}  // namespace
+
+std::vector<float> PooledAlone(const SequenceRequest& request) {
+  uint64_t history_hash = TokenSource::kEmptyHistory;
+  for (int32_t token : *request.prompt) history_hash = TokenSource::Extend(history_hash, token);
+  return PooledAlone(request.sampling, history_hash, static_cast<uint32_t>(request.prompt->size()));
+}
+
 StrictStage::StrictStage(const SchedulerConfig& config, FakeKvStore* store)
     : config_(config), epoch_(config.epoch), slots_(config.max_sequences), store_(store) {
   for (const auto& group : config.kv_groups) blocks_.emplace_back(group.n_blocks);
@@ -214,6 +239,7 @@ bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
       kv_kept_ || (config_.prefix_cache && delta.start() % kBlockTokens == 0);
   const bool begins_late =
       slot.next_position == 0 && may_begin_late && delta.start() < slot.n_registered;
+  if (begins_late && delta.start() > 0 && IsMean(slot.sampling)) Fail(who + "has lost its sum");
   if ((delta.start() != slot.next_position && !begins_late) || delta.n_tokens() == 0) {
     Fail(absl::StrCat(who, "computes [", delta.start(), ", ", end, ") after ", slot.next_position));
   }
@@ -327,6 +353,9 @@ void StrictStage::Sample(const v1::SlotDelta& delta, v1::StepResult& result) {
     AppendToken(slot, token);
     out.set_sampled(true);
     out.set_token(token);
+    for (float value : PooledAlone(slot.sampling, slot.hashes[slot.n_prompt - 1], slot.n_prompt)) {
+      out.add_values(value);
+    }
     if (slot.sampling.n_logprobs() >= 0) {
       out.mutable_logprobs()->set_chosen(static_cast<float>(-token));
     }

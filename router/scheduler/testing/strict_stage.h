@@ -30,6 +30,10 @@ class TokenSource {
 // The tokens that `request` generates when it runs alone.
 std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_model_len);
 
+// The values of a request with pooling: chosen logits, or a hidden state of this size.
+inline constexpr int32_t kPooledSize = 4;
+std::vector<float> PooledAlone(const SequenceRequest& request);
+
 // Not thread-safe. If logprobs are requested, `chosen` is -token for a sampled token, and the
 // position for a prompt token.
 class StrictStage {

@@ -25,6 +25,7 @@ ToyModel::ToyModel(const ToyModelOptions& options) : options_(options) {
   spec_.max_positions = 4096;
   spec_.kv_groups = {KvGroupSpec{.window = 0}, KvGroupSpec{.window = kToyWindow}};
   for (int32_t l = 0; l < kToyLayers; ++l) spec_.layers.push_back({.kv_group = l % 2});
+  if (options_.embeds) spec_.pooling.emplace();
   hidden_.resize(size_t(options_.max_batched_tokens) * kToyHidden);
   logits_.resize(size_t(options_.max_logit_rows) * kToyVocab);
   kv_.resize(kToyLayers);
@@ -123,7 +124,18 @@ void ToyModel::RunLayer(int32_t layer, float* hidden) {
   }
 }
 
+const float* ToyModel::FinalHidden(const float* hidden, std::span<const int32_t> rows) {
+  SC_CHECK(options_.embeds);
+  final_hidden_.clear();
+  for (const int32_t row : rows) {
+    const float* const h = hidden + row * kToyHidden;
+    final_hidden_.insert(final_hidden_.end(), h, h + kToyHidden);
+  }
+  return final_hidden_.data();
+}
+
 float* ToyModel::Logits(const float* hidden, std::span<const int32_t> rows) {
+  SC_CHECK(!options_.embeds);
   SC_CHECK(rows.size() <= static_cast<size_t>(options_.max_logit_rows));
   for (size_t r = 0; r < rows.size(); ++r) {
     const float* h = hidden + rows[r] * kToyHidden;

@@ -23,6 +23,7 @@ struct ToyModelOptions {
   int32_t max_logit_rows = 3;
   int32_t max_slots = 6;
   int32_t max_blocks = 16;  // per sequence
+  bool embeds = false;      // has hidden states in place of logits
 };
 
 class ToyModel final : public StageModel {
@@ -44,7 +45,10 @@ class ToyModel final : public StageModel {
   }
   void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows) override;
   float* Logits(const float* hidden, std::span<const int32_t> rows) override;
-  int32_t max_logit_rows() const override { return options_.max_logit_rows; }
+  const float* FinalHidden(const float* hidden, std::span<const int32_t> rows) override;
+  int32_t max_logit_rows() const override {
+    return options_.embeds ? options_.max_batched_tokens : options_.max_logit_rows;
+  }
   float* hidden_buffer() override { return hidden_.data(); }
   int32_t* sampled_tokens() override { return step_->sampled; }
 
@@ -56,6 +60,7 @@ class ToyModel final : public StageModel {
   std::unique_ptr<kernels::StepInputs> step_;
   std::vector<float> hidden_;           // [max_batched_tokens, kToyHidden]
   std::vector<float> logits_;           // [max_logit_rows, kToyVocab]
+  std::vector<float> final_hidden_;     // [max_logit_rows, kToyHidden]
   std::vector<std::vector<float>> kv_;  // by layer: [blocks * 16, kToyHidden]; -1: not written
 };
 

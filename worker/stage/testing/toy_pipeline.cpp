@@ -97,7 +97,8 @@ absl::Status ResultQueue::AwaitClosed() {
   return closed_;
 }
 
-ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind) : stages_(n_stages) {
+ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind, bool embeds)
+    : embeds_(embeds), stages_(n_stages) {
   const bool on_device = kind == Kind::kDeviceChannels;
   auto transports = MakeMemoryTransports(n_stages);
   std::vector<std::shared_ptr<ToyDeviceTransport::Queue>> queues(n_stages);  // into each stage
@@ -117,7 +118,9 @@ ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind) : stages_(n_stages) {
     stages_[i].ops =
         kind == Kind::kHost ? kernels::MakeReferenceOps() : MakeLateOps(&stages_[i].lost);
     stages_[i].model = std::make_unique<ToyModel>(
-        ToyModelOptions{.first_layer = first, .n_layers = kToyLayers * (i + 1) / n_stages - first});
+        ToyModelOptions{.first_layer = first,
+                        .n_layers = kToyLayers * (i + 1) / n_stages - first,
+                        .embeds = embeds});
     stages_[i].transport = std::make_unique<FaultTransport>(std::move(transports[i]));
   }
 }
@@ -149,6 +152,8 @@ void ToyPipeline::Start(uint64_t epoch) {
     });
   }
   for (auto& join : joins) join.join();
+  StageLimits limits = ToyLimits();
+  limits.pools_hidden = embeds_;
   for (int32_t i = 0; i < n_stages; ++i) {
     REQUIRE(joined[i].ok());
     Stage& stage = stages_[i];
@@ -158,7 +163,7 @@ void ToyPipeline::Start(uint64_t epoch) {
     auto executor = StageExecutor::Start({.epoch = epoch,
                                           .stage = i,
                                           .n_stages = n_stages,
-                                          .limits = ToyLimits(),
+                                          .limits = limits,
                                           .kv_blocks = blocks,
                                           .grammars = ToyGrammars(),
                                           .exchange = stage.exchange},
@@ -256,6 +261,7 @@ absl::Status ToyPlanner::Take(const v1::StepResult& result) {
                                      slot.prompt_logprobs().begin(), slot.prompt_logprobs().end());
     if (!slot.sampled()) continue;
     sequence->generated.push_back(slot.token());
+    sequence->values.assign(slot.values().begin(), slot.values().end());
     if (slot.has_logprobs()) sequence->logprobs.push_back(slot.logprobs());
   }
   in_flight_.pop_front();

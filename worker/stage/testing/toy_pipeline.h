@@ -54,7 +54,8 @@ class ToyPipeline {
     kRunsAhead,       // like a device that finishes its work after the calls return
     kDeviceChannels,  // hidden states and tokens pass as between GPUs
   };
-  explicit ToyPipeline(int32_t n_stages, Kind kind = Kind::kHost);
+  // embeds: sequences get hidden states.
+  explicit ToyPipeline(int32_t n_stages, Kind kind = Kind::kHost, bool embeds = false);
   ~ToyPipeline();
 
   // All stages share KV blocks through this store from the next Start on. Empty: they end the
@@ -82,6 +83,7 @@ class ToyPipeline {
     std::shared_ptr<KvExchange> exchange;
     std::unique_ptr<StageExecutor> executor;
   };
+  const bool embeds_;
   std::vector<Stage> stages_;
 };
 
@@ -94,6 +96,7 @@ struct ToySequence {
   std::vector<int32_t> generated;
   std::vector<v1::Logprobs> logprobs;         // of `generated`, if requested
   std::vector<v1::Logprobs> prompt_logprobs;  // of prompt tokens 1, 2, ...
+  std::vector<float> values;                  // with pooling
 };
 
 v1::SlotSampling Greedy();
