@@ -47,6 +47,7 @@ class Generation::Sink final : public SequenceSink {
     if (!output.tokens.empty()) event.set_token(output.tokens.front());
     if (output.logprobs != nullptr) *event.mutable_logprobs() = *output.logprobs;
     for (const v1::Logprobs* one : output.prompt_logprobs) *event.add_prompt_logprobs() = *one;
+    event.mutable_values()->Add(output.values.begin(), output.values.end());
     event.set_finish(static_cast<uint32_t>(output.finish));
     event.set_preemptions(times.preemptions);
     if (!has_token_) {  // these do not change later
@@ -233,6 +234,7 @@ void Generation::OnOutput(const v1::SequenceEvent& event) {
   }
   TakePromptLogprobs(event.prompt_logprobs());
   if (event.has_token()) AddToken(choice, event);
+  if (!event.values().empty()) AddValues(choice, event);
   if (choice.assembler.stop() == nullptr && finish != Finish::kNone) {
     choice.channels.Push(choice.assembler.End(), &choice.pending);
   }
@@ -260,16 +262,26 @@ void Generation::HoldPending() {
       "(--request-memory) is taken"));
 }
 
+void Generation::NoteFirstOutput(const v1::SequenceEvent& event) {
+  if (first_token_at_) return;
+  first_token_at_ = TimeOf(event);
+  ttft_ms_ = Milliseconds(*first_token_at_ - arrival_.time).count();
+  if (replaying_) return;
+  services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
+  services_.metrics->ObserveQueue(event.queue_ms() / 1000);
+}
+
+void Generation::AddValues(Choice& choice, const v1::SequenceEvent& event) {
+  NoteFirstOutput(event);
+  *choice.pending.mutable_values() = event.values();
+  choice.has_pending = true;
+  choice.pending_bytes += event.values_size() * sizeof(float);
+  pending_bytes_ += event.values_size() * sizeof(float);
+}
+
 void Generation::AddToken(Choice& choice, const v1::SequenceEvent& event) {
   const Clock::time_point time = TimeOf(event);
-  if (n_completion_tokens_ == 0) {
-    ttft_ms_ = Milliseconds(time - arrival_.time).count();
-    first_token_at_ = time;
-    if (!replaying_) {
-      services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
-      services_.metrics->ObserveQueue(event.queue_ms() / 1000);
-    }
-  }
+  NoteFirstOutput(event);
   if (choice.last_token_time != Clock::time_point{} && !replaying_) {
     services_.metrics->ObserveInterToken(Seconds(time - choice.last_token_time).count());
   }

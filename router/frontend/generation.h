@@ -120,7 +120,9 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   void OnQueued();
   void OnError(absl::Status status);
   void OnOutput(const v1::SequenceEvent& event);
+  void NoteFirstOutput(const v1::SequenceEvent& event);
   void AddToken(Choice& choice, const v1::SequenceEvent& event);
+  void AddValues(Choice& choice, const v1::SequenceEvent& event);
   void FinishChoice(Choice& choice, v1::FinishReason reason, std::string stop_reason);
   void TakePromptLogprobs(const google::protobuf::RepeatedPtrField<v1::Logprobs>& logprobs);
   // Cancels the running sequences; the stream fails with `status` as soon as no write is pending.

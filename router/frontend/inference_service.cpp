@@ -9,6 +9,7 @@
 #include "router/access/request_id.h"
 #include "router/frontend/call_metadata.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/pooled_call.h"
 #include "router/frontend/stream_call.h"
 #include "stagecoach/v1/inference.grpc.pb.h"
 
@@ -114,6 +115,54 @@ class UnaryCall final : public ServerCall<Request, Response> {
   Response response_;
 };
 
+// Embed or Rerank. Lives from the call's start to OnDone, which comes after the answer.
+template <typename Request, typename Response>
+class PooledServerCall final : public ServerCall<Request, Response> {
+ public:
+  PooledServerCall(Frontend* frontend, grpc::CallbackServerContext* context, Caller caller)
+      : ServerCall<Request, Response>(frontend, context, std::move(caller)), frontend_(frontend) {}
+
+  void OnCancel() override {
+    std::shared_ptr<PooledCall> call;
+    {
+      MutexLock lock(mutex_);
+      cancelled_ = true;
+      call = call_;
+    }
+    if (call != nullptr) call->Cancel();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void Begin() override {
+    const std::shared_ptr<PooledCall> call = MakePooled(
+        frontend_, std::make_shared<const Request>(this->request()), this->request().request_id(),
+        {.traceparent = Traceparent(*this->context()), .caller = this->caller()},
+        [this](absl::StatusOr<Response> response, MemoryBudget::Lease memory) {
+          if (!response.ok()) return this->End(response.status());
+          answer_memory_ = std::move(memory);
+          response_ = *std::move(response);
+          this->StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+        });
+    if (call == nullptr) return;
+    bool cancelled;
+    {
+      MutexLock lock(mutex_);
+      call_ = call;
+      cancelled = cancelled_;
+    }
+    call->PostStart();  // this object may be gone afterwards
+    if (cancelled) call->Cancel();
+  }
+
+  Frontend* const frontend_;
+  Response response_;
+  MemoryBudget::Lease answer_memory_;
+  Mutex mutex_;
+  std::shared_ptr<PooledCall> call_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 }  // namespace
 
 InferenceService::InferenceService(Frontend* frontend, std::shared_ptr<Access> access)
@@ -128,6 +177,8 @@ InferenceService::InferenceService(Frontend* frontend, std::shared_ptr<Access> a
         return frontend->streams().Cancel(StreamOwner(StreamProtocol::kGrpc, caller),
                                           request.request_id());
       });
+  AddPooled<v1::EmbedRequest, v1::EmbedResponse>("Embed");
+  AddPooled<v1::RerankRequest, v1::RerankResponse>("Rerank");
   AddUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
       "Tokenize", Kind::kWork, /*on_prompt_thread=*/true,
       [frontend](const Caller&, const v1::TokenizeRequest& request,
@@ -181,6 +232,14 @@ void InferenceService::AddStream(const char* method, Access::Kind kind) {
                             [this](grpc::CallbackServerContext* context, Caller caller) {
                               return new StreamCall<Request>(frontend_, context, std::move(caller));
                             });
+}
+
+template <typename Request, typename Response>
+void InferenceService::AddPooled(const char* method) {
+  Add<Response>(
+      method, Access::Kind::kWork, [this](grpc::CallbackServerContext* context, Caller caller) {
+        return new PooledServerCall<Request, Response>(frontend_, context, std::move(caller));
+      });
 }
 
 template <typename Request, typename Response>

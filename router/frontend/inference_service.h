@@ -34,6 +34,8 @@ class InferenceService final : public grpc::Service {
   template <typename Request>
   void AddStream(const char* method, Access::Kind kind);
   template <typename Request, typename Response>
+  void AddPooled(const char* method);
+  template <typename Request, typename Response>
   using Work = std::function<absl::Status(const Caller&, const Request&, Response*)>;
   // `on_prompt_thread`: the time of `work` grows with the length of a text.
   template <typename Request, typename Response>

@@ -10,6 +10,7 @@
 #include "router/access/request_id.h"
 #include "router/text/chat.h"
 #include "router/text/chat_output.h"
+#include "router/text/error_code.h"
 #include "router/text/text_memory.h"
 
 namespace stagecoach::router {
@@ -23,14 +24,16 @@ absl::Status CheckBytes(const char* field, const std::string& value, size_t most
   return absl::OkStatus();
 }
 
-absl::Status NoMemory() {
-  return absl::ResourceExhaustedError("the server has no memory for this request; try again later");
-}
-
 template <typename Request>
-absl::Status CheckNames(const Request& request) {
-  SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-  return CheckBytes("cache_salt", request.cache_salt(), kMaxCacheSaltBytes);
+absl::Status CheckRequest(const ServedModel& model, const Request& request) {
+  SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
+  if (model.spec.pooling) {
+    return absl::InvalidArgumentError(
+        fmt::format("model: '{}' is an embedding model, which generates no text; use "
+                    "/v1/embeddings, or Embed over gRPC",
+                    model.name));
+  }
+  return CheckNames(request.request_id(), request.cache_salt());
 }
 
 absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
@@ -41,15 +44,8 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
     return std::vector<int32_t>(ids.begin(), ids.end());
   }
   if (!request.has_text()) return std::vector<int32_t>();
-  SC_RETURN_IF_ERROR(CheckTextLength(model, "text", request.text().size()));
-  SC_RETURN_IF_ERROR(text::CheckUtf8("text", request.text()));
-  SC_ASSIGN_OR_RETURN(const TextMemory memory,
-                      TextMemory::Reserve(model, "text", request.text().size()));
-  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
-  SC_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                      model.tokenizer->Encode(request.text(), add_special));
-  SC_RETURN_IF_ERROR(CheckIds(model, ids, "text, as tokens"));
-  return ids;
+  return EncodePrompt(model, "text", request.text(),
+                      !request.has_add_special_tokens() || request.add_special_tokens());
 }
 
 absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<int32_t> prompt,
@@ -64,10 +60,46 @@ absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<i
 
 }  // namespace
 
+absl::Status NoMemory() {
+  return absl::ResourceExhaustedError("the server has no memory for this request; try again later");
+}
+
+absl::Status CheckNames(const std::string& request_id, const std::string& cache_salt) {
+  SC_RETURN_IF_ERROR(CheckRequestId(request_id));
+  return CheckBytes("cache_salt", cache_salt, kMaxCacheSaltBytes);
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const ServedModel& model, std::string_view field,
+                                                  const std::string& text, bool add_special) {
+  SC_RETURN_IF_ERROR(CheckTextLength(model, field, text.size()));
+  SC_RETURN_IF_ERROR(text::CheckUtf8(field, text));
+  SC_ASSIGN_OR_RETURN(const TextMemory memory, TextMemory::Reserve(model, field, text.size()));
+  SC_ASSIGN_OR_RETURN(std::vector<int32_t> ids, model.tokenizer->Encode(text, add_special));
+  SC_RETURN_IF_ERROR(CheckIds(model, ids, fmt::format("{}, as tokens", field)));
+  return ids;
+}
+
+absl::StatusOr<GenerationInput> BuildPooled(const ServedModel& model, std::string_view field,
+                                            std::vector<int32_t> prompt, v1::SlotPooling pooling) {
+  if (prompt.empty()) return absl::InvalidArgumentError(fmt::format("{}: is empty", field));
+  if (std::cmp_greater_equal(prompt.size(), model.max_model_len)) {
+    return WithErrorCode(
+        absl::InvalidArgumentError(fmt::format("{}: {} tokens; at most {} are possible (one less "
+                                               "than the maximum context length)",
+                                               field, prompt.size(), model.max_model_len - 1)),
+        kContextLengthExceeded);
+  }
+  v1::SamplingParams greedy;
+  greedy.set_temperature(0);
+  greedy.set_max_tokens(1);
+  SC_ASSIGN_OR_RETURN(GenerationInput input, Complete(model, std::move(prompt), greedy));
+  *input.sampling.slot.mutable_pooling() = std::move(pooling);
+  return input;
+}
+
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::GenerateRequest& request) try {
-  SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
-  SC_RETURN_IF_ERROR(CheckNames(request));
+  SC_RETURN_IF_ERROR(CheckRequest(model, request));
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(model, request));
   SC_ASSIGN_OR_RETURN(OutputFormat output, PlainOutput(request));
   SC_ASSIGN_OR_RETURN(GenerationInput input,
@@ -92,8 +124,7 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::ChatRequest& request,
                                                 std::optional<int64_t> unix_s) try {
-  SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
-  SC_RETURN_IF_ERROR(CheckNames(request));
+  SC_RETURN_IF_ERROR(CheckRequest(model, request));
   SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request, unix_s));
   SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
   SC_ASSIGN_OR_RETURN(const ToolUse tools, ReadToolUse(model, request, chat));

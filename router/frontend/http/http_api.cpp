@@ -24,6 +24,7 @@
 #include "router/frontend/http/dropped.h"
 #include "router/frontend/http/model_json.h"
 #include "router/frontend/http/page_policy.h"
+#include "router/frontend/http/pooled_request.h"
 #include "router/frontend/http/rate_fields.h"
 #include "router/frontend/http/responses/response_turn.h"
 #include "router/frontend/http/responses/responses_request.h"
@@ -31,6 +32,7 @@
 #include "router/frontend/http/stream_request.h"
 #include "router/frontend/http/tokenize_api.h"
 #include "router/frontend/new_request_id.h"
+#include "router/frontend/pooled_call.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -58,10 +60,13 @@ const char* InsteadOf(std::string_view path) {
       {"/api/chat", "this is Ollama's; use /v1/chat/completions"},
       {"/api/generate", "this is Ollama's; use /v1/completions"},
       {"/api/tags", "this is Ollama's; use /v1/models"},
-      {"/api/embed", "this is Ollama's; this server has no embeddings"},
+      {"/api/embed", "this is Ollama's; use /v1/embeddings"},
       {"/completion", "this is llama.cpp's; use /v1/completions"},
       {"/completions", "use /v1/completions: the base URL ends with /v1"},
       {"/chat/completions", "use /v1/chat/completions: the base URL ends with /v1"},
+      {"/embeddings", "use /v1/embeddings: the base URL ends with /v1"},
+      {"/rerank", "use /v1/rerank"},
+      {"/v2/rerank", "this is Cohere's; use /v1/rerank"},
       {"/responses", "use /v1/responses: the base URL ends with /v1"},
       {"/messages", "use /v1/messages: the base URL is without a path"},
       {"/v1/v1/messages", "use /v1/messages: the base URL is without a path"},
@@ -85,6 +90,26 @@ absl::Status CheckChoices(const ApiRequest& request, size_t most) {
       fmt::format("n: {} choices for each of {} prompts are more than the queue holds: {}",
                   request.n(), request.n_prompts(), most));
 }
+
+// Answers Embed or Rerank, and holds what its texts were parsed from.
+template <typename Form, typename Response>
+struct PooledAnswerer {
+  void operator()(absl::StatusOr<Response> answer, MemoryBudget::Lease memory) && {
+    if (!answer.ok()) return exchange->Respond(ErrorResponse(answer.status()));
+    HttpResponse response = Json(format(*form, model_name, request_id, *answer));
+    memory.ShrinkTo(response.body.size());
+    response.memory = std::move(memory);
+    exchange->Respond(std::move(response));
+  }
+
+  // First, so destroyed last: the server's shutdown waits for it.
+  std::shared_ptr<Exchange> exchange;
+  MemoryBudget::Lease body_lease;
+  std::shared_ptr<const Form> form;
+  std::string (*format)(const Form&, const std::string&, const std::string&, const Response&);
+  std::string model_name;
+  std::string request_id;
+};
 
 int64_t StartedAt() {
   static const int64_t started = std::time(nullptr);
@@ -120,6 +145,8 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
       {"GET", kModelsPrefix, &HttpApi::Model, true, true},
       {"GET", kStreamsPrefix, &HttpApi::ReadStream, true, true},
       {"DELETE", kStreamsPrefix, &HttpApi::CancelStream, true, true},
+      {"POST", "/v1/embeddings", &HttpApi::Embeddings, true},
+      {"POST", "/v1/rerank", &HttpApi::Rerank, true},
       {"POST", "/tokenize", &HttpApi::Tokenize, true},
       {"POST", "/detokenize", &HttpApi::Detokenize, true},
       {"GET", "/status", &HttpApi::Status, true},
@@ -422,6 +449,44 @@ void HttpApi::AnswerText(Call call, AnswerFunction answer) {
     call.exchange->Respond(body.ok() ? Json(*body) : ErrorResponse(body.status(), call.form));
   });
   if (!posted.ok()) exchange->Respond(ErrorResponse(posted, form));
+}
+
+template <typename Form, typename Response>
+void HttpApi::BeginPooled(Call call, absl::StatusOr<Form> (*parse)(std::string_view body),
+                          FormatFunction<Form, Response> format) {
+  const std::shared_ptr<Exchange> exchange = call.exchange;
+  const absl::Status posted =
+      frontend_->Post([this, parse, format, call = std::move(call)]() mutable {
+        if (call.exchange->is_gone()) return;
+        absl::StatusOr<Form> parsed = parse(call.request.body);
+        if (!parsed.ok()) return call.exchange->Respond(ErrorResponse(parsed.status()));
+        const auto form = std::make_shared<const Form>(*std::move(parsed));
+        std::string id = form->request.request_id();
+        if (id.empty()) id = call.request_id;
+        const std::shared_ptr<PooledCall> pooled = MakePooled(
+            frontend_, std::shared_ptr<const decltype(Form::request)>(form, &form->request), id,
+            {.time = call.request.arrived,
+             .traceparent = call.request.traceparent,
+             .caller = call.caller},
+            PooledAnswerer<Form, Response>{.exchange = call.exchange,
+                                           .body_lease = std::move(call.request.body_lease),
+                                           .form = form,
+                                           .format = format,
+                                           .model_name = frontend_->model().name,
+                                           .request_id = id});
+        if (pooled == nullptr) return;
+        call.exchange->OnGone([pooled] { pooled->Cancel(); });
+        pooled->Start();
+      });
+  if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
+}
+
+void HttpApi::Embeddings(Call call) {
+  BeginPooled<EmbeddingsForm, v1::EmbedResponse>(std::move(call), ParseEmbeddings, EmbeddingsJson);
+}
+
+void HttpApi::Rerank(Call call) {
+  BeginPooled<RerankForm, v1::RerankResponse>(std::move(call), ParseRerank, RerankJson);
 }
 
 void HttpApi::Tokenize(Call call) { AnswerText(std::move(call), AnswerTokenize); }

@@ -101,6 +101,8 @@ class HttpApi {
   void DeleteResponse(Call call);
   void Messages(Call call);
   void CountTokens(Call call);
+  void Embeddings(Call call);
+  void Rerank(Call call);
   void Tokenize(Call call);
   void Detokenize(Call call);
 
@@ -116,6 +118,12 @@ class HttpApi {
   void BeginCompletion(Call call, ParseFunction parse);
   // The request's id: of its body, or else of its header.
   static std::string IdOf(const ApiRequest& request, const Call& call);
+  template <typename Form, typename Response>
+  using FormatFunction = std::string (*)(const Form& form, const std::string& model_name,
+                                         const std::string& request_id, const Response& response);
+  template <typename Form, typename Response>
+  void BeginPooled(Call call, absl::StatusOr<Form> (*parse)(std::string_view body),
+                   FormatFunction<Form, Response> format);
   using AnswerFunction = absl::StatusOr<std::string> (*)(const Frontend&, std::string_view body);
   void AnswerText(Call call, AnswerFunction answer);
   // Runs `task` on a separate thread: for work that waits for other threads and must run while

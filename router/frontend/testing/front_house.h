@@ -37,7 +37,8 @@ class FrontHouse {
   explicit FrontHouse(const FakeStageClient::Options& pipeline_options = {},
                       const SchedulerConfig& config = Config(),
                       const FrontendOptions& frontend_options = {},
-                      std::shared_ptr<Access> access_in = std::make_shared<Access>())
+                      std::shared_ptr<Access> access_in = std::make_shared<Access>(),
+                      ServedModel model = TestModel())
       : access(std::move(access_in)),
         journal(frontend_options.journal),
         pipeline(config, pipeline_options) {
@@ -51,7 +52,7 @@ class FrontHouse {
       stage.set_n_layers(4);
       return std::vector{stage};
     };
-    frontend = std::make_unique<Frontend>(with_stages, TestModel(), scheduler.get());
+    frontend = std::make_unique<Frontend>(with_stages, std::move(model), scheduler.get());
     auto listening = GrpcServer::Start("127.0.0.1:0", access, frontend.get());
     REQUIRE(listening.ok());
     server = *std::move(listening);
