@@ -262,11 +262,11 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
 }
 
 absl::Status StageExecutor::StartResult(const StepMetaView& meta, StepEnd& end) {
+  SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
   if (pooler_ != nullptr) {
     pooler_->Start(meta, model_->hidden_buffer(), end.pool.get());
     return absl::OkStatus();
   }
-  SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
   return sampler_->Start(meta, slots_, model_->hidden_buffer(), end.samples.get());
 }
 
