@@ -1,8 +1,10 @@
 #include "cli/checked_start.h"
 
 #include "cli/check/check_model.h"
+#include "cli/check/memory_fit.h"
 #include "cli/serve_options.h"
 #include "common/flags/serve_flags.h"
+#include "common/host_memory.h"
 #include "common/status.h"
 #include "router/access/access.h"
 
@@ -17,7 +19,11 @@ absl::Status CheckModel(const launch::ClusterOptions& options, bool read_large_t
                             .on_gpus = options.device == "cuda",
                             .read_large_tokenizer = read_large_tokenizer};
   check::ModelReport report = check::CheckModel(check);
-  if (report.ok()) return absl::OkStatus();
+  if (report.ok() && (check.on_gpus || !report.facts)) return absl::OkStatus();
+  if (report.ok()) {
+    return check::CheckMemoryFits(*report.facts, options.serve.replicas,
+                                  check.config.kv_memory_bytes(), ReadHostMemory().total_bytes);
+  }
   if (!read_large_tokenizer) {
     check.read_large_tokenizer = true;
     report = check::CheckModel(check);

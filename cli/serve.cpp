@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +14,9 @@
 #include "cli/command.h"
 #include "cli/launch/cluster.h"
 #include "cli/serve_options.h"
+#include "cli/style.h"
 #include "common/flags/checks.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "common/log_writer.h"
 #include "common/process.h"
@@ -59,7 +62,37 @@ class StopOnSignal {
   std::thread thread_;
 };
 
-int Serve(const launch::ClusterOptions& options) {
+// Where this machine's browser finds a server that listens at `address`.
+std::string UrlOf(const std::string& address, bool has_tls) {
+  const HostPort place = SplitHostPort(address);
+  std::string host = place.host;
+  if (host == "0.0.0.0") host = "127.0.0.1";
+  if (host == "::") host = "::1";
+  if (host.find(':') != std::string::npos) host = fmt::format("[{}]", host);
+  return fmt::format("{}://{}:{}", has_tls ? "https" : "http", host, place.port);
+}
+
+// For people; programs read the ready line.
+void SayWhere(const launch::Endpoints& endpoints, const launch::ClusterOptions& options) {
+  if (endpoints.http.empty()) return;
+  const std::string url = UrlOf(endpoints.http, !options.serve.access.tls_cert.empty());
+  if (isatty(STDERR_FILENO) != 1 || options.log_format() == launch::LogFormat::kJson) {
+    spdlog::info("{} has a web page; OpenAI's API is at {}/v1", url, url);
+    return;
+  }
+  const bool has_style = HasStyle(STDERR_FILENO);
+  WriteStderr(
+      fmt::format("\n  {}{}{}  a web page; OpenAI's API is at {}/v1. ctrl-C stops the server\n\n",
+                  has_style ? "\x1b[1m" : "", url, has_style ? "\x1b[0m" : "", url));
+}
+
+struct ServeCommand {
+  launch::ClusterOptions cluster;
+  DefaultAddresses defaults;
+};
+
+int Serve(const ServeCommand& given) {
+  launch::ClusterOptions options = given.cluster;
   ShutdownSignals signals(SIGUSR1);
   signals.SecondEnds(kKillGrace);
   if (const absl::Status status =
@@ -67,6 +100,9 @@ int Serve(const launch::ClusterOptions& options) {
       !status.ok()) {
     LogFatal(std::string(status.message()));
     return kExitError;
+  }
+  for (const std::string& move : MoveTakenAddresses(options.serve, given.defaults)) {
+    spdlog::info("{}", move);
   }
   launch::Cluster cluster(options);
   const StopOnSignal stop_on_signal(signals, cluster);
@@ -79,6 +115,7 @@ int Serve(const launch::ClusterOptions& options) {
   }
   fmt::print("{}\n", endpoints->ready_line);
   std::fflush(stdout);
+  SayWhere(*endpoints, options);
 
   const absl::Status status = cluster.Wait();
   if (const int signal = stop_on_signal.second(); signal != 0) return kExitBySignal + signal;
@@ -90,7 +127,9 @@ int Serve(const launch::ClusterOptions& options) {
 }  // namespace
 
 void AddServe(CLI::App& app, Command& command) {
-  auto options = std::make_shared<launch::ClusterOptions>();
+  auto given = std::make_shared<ServeCommand>();
+  launch::ClusterOptions* const options = &given->cluster;
+  options->serve.http = "127.0.0.1:8000";
   CLI::App* serve = app.add_subcommand(
       "serve",
       "Serves a model: starts one worker process per stage and a router. When requests can be "
@@ -111,9 +150,17 @@ void AddServe(CLI::App& app, Command& command) {
       ->check(Between(0, 256))
       ->capture_default_str();
   AddServeFlags(*serve, options->serve);
-  serve->callback([options, &command] {
-    options->program_dir = ProgramDir();
-    command = [options] { return Serve(*options); };
+  serve->footer(
+      "If the port of an address that is not given is taken, the server takes the next free one.");
+  serve->callback([given, serve, &command] {
+    const auto is_default = [serve](const char* flag) {
+      return serve->get_option(flag)->count() == 0;
+    };
+    given->cluster.program_dir = ProgramDir();
+    given->defaults = {.grpc = is_default("--grpc"),
+                       .http = is_default("--http"),
+                       .metrics = is_default("--metrics")};
+    command = [given] { return Serve(*given); };
   });
 }
 

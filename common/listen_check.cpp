@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "common/local_host.h"
+#include "common/port_holder.h"
 
 namespace stagecoach {
 namespace {
@@ -29,14 +30,24 @@ int TryToListen(const addrinfo& at) {
   return error;
 }
 
+// `port` is in use.
+std::string WhoListens(const std::string& port) {
+  const std::string holder = PortHolder(static_cast<uint16_t>(std::stoul(port)));
+  if (!holder.empty()) return holder + " has this port; stop it, or give another port";
+  return fmt::format(
+      "another user's process has this port; give another port (`ss -ltnp sport = :{}`, as root, "
+      "names the process)",
+      port);
+}
+
 }  // namespace
 
 absl::Status CheckCanListen(const std::string& flag, const std::string& address) {
   const auto refused = [&](std::string_view why) {
-    return absl::UnavailableError(fmt::format(
-        "cannot listen on {} ({}): check that the port is free and that the host is an address of "
-        "this machine ({})",
-        address, flag, why));
+    return absl::UnavailableError(fmt::format("cannot listen on {} ({}): {}", address, flag, why));
+  };
+  const auto no_host = [&](std::string_view why) {
+    return refused(fmt::format("check that the host is an address of this machine ({})", why));
   };
   const std::string host(HostName(address));
   const std::string port = address.substr(address.rfind(':') + 1);
@@ -45,7 +56,7 @@ absl::Status CheckCanListen(const std::string& flag, const std::string& address)
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return refused(gai_strerror(error));
+    return no_host(gai_strerror(error));
   }
   // A name may stand for several addresses, of which some may not be there: one is enough.
   int error = 0;
@@ -54,7 +65,10 @@ absl::Status CheckCanListen(const std::string& flag, const std::string& address)
     if (error == 0) break;
   }
   freeaddrinfo(found);
-  return error == 0 ? absl::OkStatus() : refused(std::strerror(error));
+  if (error == 0) return absl::OkStatus();
+  if (error == EADDRINUSE) return refused(WhoListens(port));
+  if (error == EADDRNOTAVAIL) return no_host(std::strerror(error));
+  return refused(std::strerror(error));
 }
 
 }  // namespace stagecoach

@@ -47,6 +47,7 @@ TEST_CASE("a port in use is refused by flag and address, and is usable once it i
     const absl::Status refused = CheckCanListen("--grpc", address);
     REQUIRE(absl::IsUnavailable(refused));
     CHECK(Contains(refused, "cannot listen on " + address + " (--grpc)"));
+    CHECK(Contains(refused, "process " + std::to_string(getpid()) + " (common_test)"));
   }
   CHECK(CheckCanListen("--grpc", address).ok());
   CHECK(CheckCanListen("--grpc", address).ok());  // the check itself leaves nothing behind

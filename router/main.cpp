@@ -89,6 +89,7 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipelines& pi
   options.max_choices = options.max_prompts + pipelines[0].pipeline().config.max_sequences();
   options.request_memory_bytes = serve.request_memory_bytes;
   options.streams = serve.streams;
+  options.log_requests = serve.request_log;
   options.traces = {.spans = spans, .sample_ratio = serve.trace_sample_ratio};
   return options;
 }

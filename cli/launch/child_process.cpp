@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -95,6 +96,25 @@ class SpawnSettings {
   posix_spawnattr_t attributes_;
 };
 
+// The child's environment, with a null at the end.
+std::vector<char*> VariablesOf(const ChildSpec& spec) {
+  const auto name_of = [](std::string_view variable) {
+    return variable.substr(0, variable.find('='));
+  };
+  std::vector<char*> variables;
+  for (char** ours = environ; *ours != nullptr; ++ours) {
+    const bool is_replaced =
+        std::any_of(spec.environment.begin(), spec.environment.end(),
+                    [&](const std::string& one) { return name_of(one) == name_of(*ours); });
+    if (!is_replaced) variables.push_back(*ours);
+  }
+  for (const std::string& one : spec.environment) {
+    variables.push_back(const_cast<char*>(one.c_str()));
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
 }  // namespace
 
 std::string ChildExit::Describe() const {
@@ -112,6 +132,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildSpe
   std::vector<char*> argv{const_cast<char*>(spec.program.c_str())};
   for (const std::string& arg : spec.args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
+  std::vector<char*> variables = VariablesOf(spec);
 
   // The input fits into the pipe's buffer, so this write does not wait for the child to read.
   SC_CHECK(spec.input.size() <= PIPE_BUF);
@@ -124,7 +145,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildSpe
                                spec.inherited_fd);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, spec.program.c_str(), settings.actions(),
-                                settings.attributes(), argv.data(), environ);
+                                settings.attributes(), argv.data(), variables.data());
   if (error != 0) {
     const std::string message =
         fmt::format("cannot start {}: {}", spec.program, std::strerror(error));

@@ -18,8 +18,10 @@ namespace stagecoach::launch {
 struct ChildSpec {
   std::string program;            // a path
   std::vector<std::string> args;  // without the program's own name
-  std::string input;              // its standard input, at most 4 KiB
-  int inherited_fd = -1;          // the child gets a copy as kInheritedFd; -1: none
+  // Variables "NAME=VALUE" in place of ours with these names; it gets all others of ours, too.
+  std::vector<std::string> environment;
+  std::string input;      // its standard input, at most 4 KiB
+  int inherited_fd = -1;  // the child gets a copy as kInheritedFd; -1: none
 };
 
 struct ChildExit {

@@ -55,6 +55,23 @@ TEST_CASE("A file that is not executable is an error") {
         absl::StatusCode::kInternal);
 }
 
+TEST_CASE("Variables of the child take the place of ours, and the others stay") {
+  setenv("SC_TEST_REPLACED", "ours", 1);
+  setenv("SC_TEST_KEPT", "ours", 1);
+  std::promise<std::string> said;
+  const auto child = ChildProcess::Spawn(
+      {.program = "/bin/sh",
+       .args = {"-c", "echo $SC_TEST_REPLACED $SC_TEST_KEPT"},
+       .environment = {"SC_TEST_REPLACED=its own"}},
+      {.on_stdout = [&said](std::string_view line) { said.set_value(std::string(line)); },
+       .on_stderr = [](std::string_view) {},
+       .on_exit = [](const ChildExit&) {}});
+  REQUIRE(child.ok());
+  CHECK(said.get_future().get() == "its own ours");
+  unsetenv("SC_TEST_REPLACED");
+  unsetenv("SC_TEST_KEPT");
+}
+
 TEST_CASE("The output of both streams arrives before the exit code") {
   Shell shell("echo out; echo err >&2; printf unended; exit 7");
   const ChildExit exit = shell.AwaitExit();

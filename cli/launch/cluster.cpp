@@ -89,9 +89,12 @@ absl::StatusOr<Endpoints> Cluster::Start() {
   }
   SC_RETURN_IF_ERROR(SpawnRouter());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
-  Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
+  Endpoints endpoints{.ready_line = ready.front(), .grpc = "", .http = ""};
   if (options_.serve.grpc != "off") {
     SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
+  }
+  if (options_.serve.http != "off") {
+    SC_ASSIGN_OR_RETURN(endpoints.http, Field(endpoints.ready_line, "http"));
   }
   if (!options_.serve.journal.place.empty()) {
     SC_RETURN_IF_ERROR(KeepAddresses(endpoints.ready_line));
@@ -130,8 +133,10 @@ absl::Status Cluster::SpawnRouter() {
 absl::Status Cluster::Add(const std::string& name, const std::string& program,
                           std::vector<std::string> args) {
   Child& child = children_.emplace_back();
-  child.spec = {
-      .program = options_.program_dir + "/" + program, .args = std::move(args), .input = secret_};
+  child.spec = {.program = options_.program_dir + "/" + program,
+                .args = std::move(args),
+                .environment = ToEnvironment(options_.serve),
+                .input = secret_};
   child.log = std::make_unique<ChildLog>(name, options_.echo_logs, options_.log_format());
   absl::Status status = Spawn(children_.size() - 1);
   if (!status.ok()) {
@@ -163,7 +168,11 @@ ChildCallbacks Cluster::CallbacksOf(size_t index) {
               [this, index](std::string_view line) {
                 Post({.kind = Event::kLine, .child = index, .line = std::string(line)});
               },
-          .on_stderr = [log](std::string_view line) { log->Add(line); },
+          .on_stderr =
+              [this, log](std::string_view line) {
+                log->Add(line);
+                if (options_.on_child_line) options_.on_child_line(line);
+              },
           .on_exit =
               [this, index](const ChildExit& exit) {
                 const MutexLock lock(mutex_);

@@ -27,6 +27,7 @@ namespace stagecoach::launch {
 struct Endpoints {
   std::string ready_line;  // the router's line: "ready grpc=... metrics=... kv_blocks=N"
   std::string grpc;        // HOST:PORT; empty: gRPC is off
+  std::string http;        // HOST:PORT; empty: HTTP is off
 };
 
 // Call Start, then Wait, on the same thread. That thread must live as long as the cluster, because

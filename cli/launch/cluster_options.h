@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/launch/log_line.h"
@@ -28,7 +30,9 @@ struct ClusterOptions {
   std::vector<int> numa_nodes;
   std::string log_level = "info";
   bool echo_logs = true;  // forward the children's logs to our standard error
-  ServeFlags serve;       // passed on to the router; the workers get `observation`
+  // Gets each line of the children's logs, on their reader threads. May be null.
+  std::function<void(std::string_view)> on_child_line;
+  ServeFlags serve;  // passed on to the router; the workers get `observation`
 
   uint32_t n_workers() const { return n_stages * serve.replicas; }
   LogFormat log_format() const {

@@ -292,7 +292,7 @@ TEST_CASE("With a journal, a killed router is replaced at the same addresses") {
   Programs programs;
   programs.Write("stagecoach-worker", kWorker);
   programs.Write("stagecoach-router",
-                 "say router $*; [ -e killed ] && exit 4; >killed;"
+                 "say router $*; say journal $STAGECOACH_JOURNAL; [ -e killed ] && exit 4; >killed;"
                  "echo ready grpc=127.0.0.1:2 metrics=127.0.0.1:3; kill -9 $$");
   ClusterOptions options = programs.Options(1);
   options.serve.journal.place = "folder";
@@ -300,8 +300,8 @@ TEST_CASE("With a journal, a killed router is replaced at the same addresses") {
   REQUIRE(cluster.Start().ok());
   CHECK(cluster.Wait().message() == "router exited with code 4");
   CHECK(programs.Log().find("router --model some/model --stages 127.0.0.1:1 --grpc 127.0.0.1:2 "
-                            "--metrics 127.0.0.1:3 --journal folder --log-level") !=
-        std::string::npos);
+                            "--metrics 127.0.0.1:3 --log-level") != std::string::npos);
+  CHECK(programs.Log().find("journal folder\n") != std::string::npos);
 }
 
 TEST_CASE("A stop during startup ends the startup") {

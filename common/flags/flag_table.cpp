@@ -1,7 +1,6 @@
 #include "common/flags/flag_table.h"
 
 #include <cmath>
-#include <cstdlib>
 
 #include "absl/status/statusor.h"
 #include "common/size.h"
@@ -75,20 +74,28 @@ CLI::Option* FlagTable::AddPresence(const std::string& name, bool& is_given,
   return app_.add_flag(name, is_given, help);
 }
 
-bool FlagTable::IsInEnvironment(const Args& args) const {
-  if (args.size() != 2) return false;
-  const CLI::Option* const option = app_.get_option_no_throw(args.front());
-  if (option == nullptr || option->get_envname().empty()) return false;
-  const char* const value = std::getenv(option->get_envname().c_str());
-  return value != nullptr && args.back() == value;
+std::string FlagTable::VariableOf(const Args& args) const {
+  const CLI::Option* const option = args.empty() ? nullptr : app_.get_option_no_throw(args.front());
+  return option == nullptr ? "" : option->get_envname();
 }
 
 std::vector<std::string> FlagTable::ToArgs() const {
   Args all;
   for (const Flag& flag : flags_) {
     const Args args = flag.write();
-    if (args == flag.defaults || IsInEnvironment(args)) continue;
+    if (args == flag.defaults || !VariableOf(args).empty()) continue;
     all.insert(all.end(), args.begin(), args.end());
+  }
+  return all;
+}
+
+std::vector<std::string> FlagTable::ToEnvironment() const {
+  std::vector<std::string> all;
+  for (const Flag& flag : flags_) {
+    const Args args = flag.write();
+    const std::string variable = VariableOf(args);
+    if (variable.empty()) continue;
+    all.push_back(fmt::format("{}={}", variable, args == flag.defaults ? "" : args.back()));
   }
   return all;
 }

@@ -108,10 +108,12 @@ class FlagTable {
         ->default_str(word());
   }
 
-  // The arguments that give the current values to a program with the same environment. Flags that
-  // still have their default are left out. So are those that the environment gives: everybody on
-  // the machine can read a command line, and such a value may have a password.
+  // The arguments that give the current values to a program that also gets ToEnvironment(). Flags
+  // that still have their default are left out.
   std::vector<std::string> ToArgs() const;
+  // "NAME=VALUE" for each flag that has a variable of its own (`envname`): everybody on the machine
+  // can read a command line, and such a value may have a password. Empty: the default.
+  std::vector<std::string> ToEnvironment() const;
 
  private:
   using Args = std::vector<std::string>;
@@ -121,21 +123,29 @@ class FlagTable {
   };
 
   void Remember(std::function<Args()> write);
-  bool IsInEnvironment(const Args& args) const;
+  // The name of the flag's variable; empty: it has none.
+  std::string VariableOf(const Args& args) const;
 
   CLI::App& app_;
   std::vector<Flag> flags_;
 };
 
-// The arguments that give `flags`. `declare` adds each flag of the struct to a table.
+// The arguments, or the environment, that give `flags`. `declare` adds each flag of the struct to a
+// table.
 template <typename Flags>
-std::vector<std::string> ArgsOf(const Flags& flags, void (*declare)(FlagTable&, Flags&)) {
+std::vector<std::string> ArgsOf(const Flags& flags, void (*declare)(FlagTable&, Flags&),
+                                std::vector<std::string> (FlagTable::*of)()
+                                    const = &FlagTable::ToArgs) {
   CLI::App app;
   FlagTable table(app);
   Flags bound;
   declare(table, bound);
   bound = flags;
-  return table.ToArgs();
+  return (table.*of)();
+}
+template <typename Flags>
+std::vector<std::string> EnvironmentOf(const Flags& flags, void (*declare)(FlagTable&, Flags&)) {
+  return ArgsOf(flags, declare, &FlagTable::ToEnvironment);
 }
 
 }  // namespace stagecoach

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <set>
 #include <utility>
 
 #include "common/flags/checks.h"
 #include "common/flags/flag_table.h"
+#include "common/host_port.h"
 #include "common/listen_check.h"
 #include "common/status.h"
 
@@ -182,11 +184,48 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
   DeclareResponseLimits(table, flags.responses);
   DeclareJournalFlags(table, flags.journal);
   DeclareKvEventFlags(table, flags.kv_events);
+  table.AddSwitch("--request-log", flags.request_log,
+                  "Log one line for each request that has ended: tenant, API, tokens, times, and "
+                  "how it ended [on]");
   table
       .Add("--control", flags.control,
            "Unix socket at which `stagecoach replicas` lists, drains and adds replicas. Only this "
            "user may open it (default: replicas cannot be changed)")
       ->type_name("PATH");
+}
+
+std::vector<std::string> MoveTakenAddresses(FrontEndFlags& flags, const DefaultAddresses& which) {
+  constexpr uint32_t kMostTries = 100;
+  struct Place {
+    const char* flag;
+    std::string* address;
+    bool moves;
+  };
+  const std::array<Place, 3> places = {{{"--grpc", &flags.grpc, which.grpc},
+                                        {"--http", &flags.http, which.http},
+                                        {"--metrics", &flags.metrics, which.metrics}}};
+  std::set<std::string> taken;  // ports of ours
+  for (const Place& place : places) {
+    if (!place.moves) taken.insert(SplitHostPort(*place.address).port);
+  }
+  std::vector<std::string> moves;
+  for (const Place& place : places) {
+    if (!place.moves || *place.address == "off") continue;
+    const HostPort first = SplitHostPort(*place.address);
+    const auto port = static_cast<uint32_t>(std::stoul(first.port));
+    for (uint32_t i = 0; i < kMostTries; ++i) {
+      const std::string next = fmt::format("{}", port + i);
+      const std::string address = fmt::format("{}:{}", first.host, next);
+      if (taken.contains(next) || !CheckCanListen(place.flag, address).ok()) continue;
+      if (i > 0) {
+        moves.push_back(fmt::format("port {} is taken, so {} is {}", port, place.flag, address));
+      }
+      *place.address = address;
+      break;
+    }
+    taken.insert(SplitHostPort(*place.address).port);
+  }
+  return moves;
 }
 
 absl::Status CheckAddresses(const FrontEndFlags& flags) {

@@ -78,11 +78,22 @@ struct FrontEndFlags {
   ResponseLimits responses;
   JournalFlags journal;
   KvEventFlags kv_events;
-  std::string control;  // path of a Unix socket; empty: replicas cannot be changed
+  bool request_log = true;  // a line in the log for each request that has ended
+  std::string control;      // path of a Unix socket; empty: replicas cannot be changed
   bool operator==(const FrontEndFlags&) const = default;
 };
 
 void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags);
+
+// The addresses that nobody chose.
+struct DefaultAddresses {
+  bool grpc = false, http = false, metrics = false;
+};
+
+// Moves each of these addresses whose port is taken to the next free port. A port that another
+// address of `flags` has is taken, too. Returns a sentence about each that was moved. An address
+// stays as it is if 100 ports are taken.
+std::vector<std::string> MoveTakenAddresses(FrontEndFlags& flags, const DefaultAddresses& which);
 
 // Call it before a model is loaded. INVALID_ARGUMENT if two servers have the same address,
 // UNAVAILABLE if one of them cannot listen. The message names the flag and the address.

@@ -64,4 +64,8 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   return ArgsOf(flags, DeclareServeFlags);
 }
 
+std::vector<std::string> ToEnvironment(const ServeFlags& flags) {
+  return EnvironmentOf(flags, DeclareServeFlags);
+}
+
 }  // namespace stagecoach

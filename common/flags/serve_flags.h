@@ -29,8 +29,10 @@ void AddPipelineFlags(CLI::App& app, PipelineFlags& flags);
 // INVALID_ARGUMENT if the flags leave no address that clients can reach, or contradict each other.
 absl::Status CheckServeFlags(const ServeFlags& flags);
 
-// Returns the command-line arguments that give `flags`. Flags with their default value are left
+// Returns the command-line arguments that give `flags`, together with the variables of
+// ToEnvironment ("NAME=VALUE"), which may have passwords. Flags with their default value are left
 // out.
 std::vector<std::string> ToArgs(const ServeFlags& flags);
+std::vector<std::string> ToEnvironment(const ServeFlags& flags);
 
 }  // namespace stagecoach

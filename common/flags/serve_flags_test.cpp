@@ -19,6 +19,25 @@ ServeFlags Parse(std::vector<std::string> args) {
   return flags;
 }
 
+// Sets variables, "NAME=VALUE", as long as it lives.
+class WithEnvironment {
+ public:
+  explicit WithEnvironment(std::vector<std::string> variables) : variables_(std::move(variables)) {
+    for (const std::string& one : variables_) {
+      const size_t equals = one.find('=');
+      setenv(one.substr(0, equals).c_str(), one.substr(equals + 1).c_str(), /*overwrite=*/1);
+    }
+  }
+  ~WithEnvironment() {
+    for (const std::string& one : variables_) unsetenv(one.substr(0, one.find('=')).c_str());
+  }
+  WithEnvironment(const WithEnvironment&) = delete;
+  WithEnvironment& operator=(const WithEnvironment&) = delete;
+
+ private:
+  const std::vector<std::string> variables_;
+};
+
 TEST_CASE("Default flags need no arguments") {
   CHECK(ToArgs(ServeFlags{}).empty());
   CHECK(Parse({}) == ServeFlags{});
@@ -66,6 +85,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.scheduler.prefix_cache = false;
   flags.replicas = 2;
   flags.control = "/tmp/control";
+  flags.request_log = false;
   flags.microbatches = 3;
   flags.scheduler.max_waiting = 0;
   flags.scheduler.max_waiting_tokens = 12345;
@@ -82,6 +102,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.observation.log_format = "json";
   flags.scheduler.preempt_every = 9;
   const std::vector<std::string> args = ToArgs(flags);
+  const WithEnvironment environment(ToEnvironment(flags));
   CHECK(Parse(args) == flags);
   // The values above leave no flag out.
   ServeFlags declared;
@@ -91,20 +112,20 @@ TEST_CASE("The launcher passes every flag on to the router") {
     const std::string name = "--" + option->get_lnames().front();  // get_name hides hidden flags
     if (name == "--help") continue;
     INFO(name);
-    CHECK(std::find(args.begin(), args.end(), name) != args.end());
+    const bool is_argument = std::find(args.begin(), args.end(), name) != args.end();
+    CHECK(is_argument == option->get_envname().empty());
   }
 }
 
-TEST_CASE("What a program finds in the environment is in no command line") {
+TEST_CASE("What may have a password is in no command line, wherever it comes from") {
   ServeFlags flags;
   flags.load.config.set_kv_store("redis://user:secret@host");
-  CHECK(ToArgs(flags).size() == 2);
-  setenv("STAGECOACH_KV_STORE", "redis://user:secret@host", /*overwrite=*/1);
   CHECK(ToArgs(flags).empty());
-  CHECK(Parse({}).load.config.kv_store() == "redis://user:secret@host");
-  setenv("STAGECOACH_KV_STORE", "dir:/other", 1);
-  CHECK(ToArgs(flags).size() == 2);
-  unsetenv("STAGECOACH_KV_STORE");
+  const std::vector<std::string> environment = ToEnvironment(flags);
+  CHECK(environment == std::vector<std::string>{"STAGECOACH_JOURNAL=",
+                                                "STAGECOACH_KV_STORE=redis://user:secret@host"});
+  const WithEnvironment set(environment);
+  CHECK(Parse({}) == flags);
 }
 
 TEST_CASE("The launcher passes every worker flag on to the workers") {
@@ -190,6 +211,19 @@ TEST_CASE("Addresses are checked before anything is loaded, and the error names 
       Parse({"--grpc", "127.0.0.1:0", "--http", "192.0.2.1:80", "--metrics", "127.0.0.1:0"}));
   CHECK(absl::IsUnavailable(elsewhere));
   CHECK(std::string(elsewhere.message()).find("192.0.2.1:80 (--http)") != std::string::npos);
+}
+
+TEST_CASE("A default address moves to the next free port, a chosen one stays") {
+  FrontEndFlags flags;
+  flags.grpc = "127.0.0.1:0";
+  flags.http = "127.0.0.1:9001";  // chosen
+  CHECK(MoveTakenAddresses(flags, {.metrics = true}).size() == 1);
+  CHECK(flags.http == "127.0.0.1:9001");
+  CHECK(flags.metrics != "127.0.0.1:9001");
+  CHECK(CheckAddresses(flags).code() != absl::StatusCode::kInvalidArgument);
+  flags.http = "off";
+  CHECK(MoveTakenAddresses(flags, {.http = true}).empty());
+  CHECK(flags.http == "off");
 }
 
 TEST_CASE("A layer split does not consume the next argument") {

@@ -16,6 +16,7 @@ struct Arrival {
       std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
   std::string traceparent;  // W3C trace context from the client; empty: none
   Caller caller;
+  std::string api = "grpc";  // or the path over HTTP; for the log
 };
 
 // For templates that ask for the time, and for answers that tell it.

@@ -46,6 +46,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model, Scheduler*
       max_prompts_(options.max_prompts),
       max_choices_(options.max_choices),
       traces_(options.traces),
+      log_requests_(options.log_requests),
       stages_(options.stages),
       not_ready_(options.not_ready),
       journal_(options.journal),
@@ -83,7 +84,8 @@ std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_i
                                          .memory = &memory_,
                                          .scheduler = scheduler_,
                                          .metrics = &metrics_,
-                                         .lane = lane};
+                                         .lane = lane,
+                                         .log_requests = log_requests_};
   return std::make_shared<Generation>(
       services, RequestId(request_id), next_id_.fetch_add(kMaxChoices), writer, arrival,
       RequestTrace::Begin(traces_, arrival.traceparent),

@@ -43,6 +43,7 @@ struct FrontendOptions {
   // their client.
   size_t request_memory_bytes = 256 << 20;
   TraceOptions traces;
+  bool log_requests = true;  // a line in the log for each that has ended
   // The stages of all pipelines as they are now. Null: none are known.
   std::function<std::vector<v1::StageStatus>()> stages;
   // Why no request can be served now, in words; empty: requests are served. May be null.
@@ -130,6 +131,7 @@ class Frontend {
   const size_t max_prompts_;
   const size_t max_choices_;
   const TraceOptions traces_;
+  const bool log_requests_;
   const std::function<std::vector<v1::StageStatus>()> stages_;
   const std::function<std::string()> not_ready_;
   Journal* const journal_;

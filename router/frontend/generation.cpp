@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "router/frontend/request_log.h"
 #include "router/frontend/router_metrics.h"
 #include "router/journal/journal.h"
 #include "router/scheduler/scheduler.h"
@@ -23,6 +24,19 @@ constexpr size_t kTokenBytes = 32, kLogprobBytes = 128;
 
 size_t LogprobsBytes(const v1::Logprobs& logprobs) {
   return kLogprobBytes * (1 + static_cast<size_t>(logprobs.top_size()));
+}
+
+const char* FinishWord(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tool_calls";
+    default:
+      return "";
+  }
 }
 
 }  // namespace
@@ -318,12 +332,7 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   choice.pending.set_stop_reason(std::move(stop_reason));
   ++n_finished_;
   if (n_finished_ < choices_.size() || replaying_) return;
-  const LogRequest about(request_id_);
-  spdlog::info(
-      "{} prompt tokens, {} of them cached, {} completion tokens in {} choices; first token after "
-      "{:.0f} ms, last after {:.0f} ms",
-      input_.prompt->size(), n_cached_tokens_, n_completion_tokens_, choices_.size(), ttft_ms_,
-      Milliseconds(Clock::now() - arrival_.time).count());
+  LogEnd(reason, absl::OkStatus());
   EndTrace("");
   services_.metrics->ObserveEnd(
       reason == v1::FINISH_REASON_LENGTH ? RouterMetrics::End::kLength : RouterMetrics::End::kStop,
@@ -345,14 +354,8 @@ void Generation::TakePromptLogprobs(
 void Generation::Abort(absl::Status status) {
   if (ended_ || !failure_.ok()) return;
   failure_ = std::move(status);
-  {
-    const LogRequest about(request_id_);
-    // Refusals are counted; a line for each would be a flood's to write.
-    spdlog::log(refused_ ? spdlog::level::debug : spdlog::level::info,
-                "ends after {} completion tokens: {}", n_completion_tokens_,
-                std::string(failure_.message()));
-  }
   if (!replaying_ && (n_finished_ < choices_.size() || choices_.empty())) {
+    LogEnd(v1::FINISH_REASON_UNSPECIFIED, failure_);
     EndTrace(std::string(failure_.message()));
     if (refused_) {
       services_.metrics->CountRefused(failure_.code());
@@ -430,6 +433,25 @@ void Generation::EndTrace(std::string error) {
               {.n_prompt_tokens = input_.prompt == nullptr ? 0 : input_.prompt->size(),
                .n_completion_tokens = n_completion_tokens_,
                .error = std::move(error)});
+}
+
+void Generation::LogEnd(v1::FinishReason finish, const absl::Status& status) const {
+  // Refusals are counted; a line for each would be a flood's to write.
+  const auto level = refused_ ? spdlog::level::debug : spdlog::level::info;
+  if (!services_.log_requests || !spdlog::should_log(level)) return;
+  EndedRequest request{.tenant = arrival_.caller.tenant,
+                       .api = arrival_.api,
+                       .n_prompt_tokens = input_.prompt == nullptr ? 0 : input_.prompt->size(),
+                       .n_cached_tokens = n_cached_tokens_,
+                       .n_output_tokens = n_completion_tokens_,
+                       .n_choices = choices_.size(),
+                       .ttft_ms = std::nullopt,
+                       .duration_ms = Milliseconds(Clock::now() - arrival_.time).count(),
+                       .finish = FinishWord(finish),
+                       .status = status};
+  if (n_completion_tokens_ > 0) request.ttft_ms = ttft_ms_;
+  const LogRequest about(request_id_);
+  spdlog::log(level, "{}", RequestLine(request));
 }
 
 void Generation::FillUsage(v1::GenerateResponse& message) const {

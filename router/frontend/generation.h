@@ -62,6 +62,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
     Scheduler* scheduler = nullptr;
     const RouterMetrics* metrics = nullptr;
     WorkQueue* lane = nullptr;  // has one thread
+    bool log_requests = true;   // a line in the log for each that has ended
   };
 
   // Everything in `services` and the writer must outlive the stream's end; the lane must also
@@ -136,6 +137,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool PromptIsComplete() const;
   Choice* NextPending();
   void EndTrace(std::string error);
+  void LogEnd(v1::FinishReason finish, const absl::Status& status) const;
   void FillUsage(v1::GenerateResponse& message) const;
   Clock::time_point TimeOf(const v1::SequenceEvent& event) const {
     return arrival_.time + std::chrono::microseconds(event.time_us());

@@ -84,6 +84,18 @@ absl::StatusOr<ApiRequest> RequestOf(const v1::StreamRecord& record) {
   return request;
 }
 
+// For the log.
+const char* PathOf(const ApiForm& form) {
+  switch (form.api) {
+    case Api::kMessages:
+      return "/v1/messages";
+    case Api::kResponses:
+      return "/v1/responses";
+    default:
+      return form.is_chat ? "/v1/chat/completions" : "/v1/completions";
+  }
+}
+
 }  // namespace
 
 CompletionCall::CompletionCall(Frontend* frontend, const ApiRequest& request,
@@ -148,12 +160,13 @@ absl::Status CompletionCall::Continue(Frontend* frontend, JournalStream stream,
 }
 
 void CompletionCall::CreateGenerations(const std::string& request_id) {
+  Arrival arrival = request_.arrival;
+  arrival.api = PathOf(request_);
   for (size_t i = 0; i < request_.n_prompts(); ++i) {
     writers_.emplace_back(shared_from_this(), i);
     generations_.push_back(frontend_->NewGeneration(
         request_.n_prompts() == 1 ? request_id : fmt::format("{}-{}", request_id, i),
-        &writers_.back(), generations_.empty() ? nullptr : generations_.front().get(),
-        request_.arrival));
+        &writers_.back(), generations_.empty() ? nullptr : generations_.front().get(), arrival));
   }
 }
 
