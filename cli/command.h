@@ -19,6 +19,7 @@ inline constexpr int kExitUsage = 2;
 using Command = std::function<int()>;
 
 void AddServe(CLI::App& app, Command& command);
+void AddRun(CLI::App& app, Command& command);
 void AddReplicas(CLI::App& app, Command& command);
 void AddGenerate(CLI::App& app, Command& command);
 void AddBatch(CLI::App& app, Command& command);
@@ -30,5 +31,8 @@ void AddPlan(CLI::App& app, Command& command);
 void AddDoctor(CLI::App& app, Command& command);
 void AddTimeline(CLI::App& app, Command& command);
 void AddKv(CLI::App& app, Command& command);
+// They look at all other commands when they run.
+void AddConfig(CLI::App& app, Command& command);
+void AddShellCompletion(CLI::App& app, Command& command);
 
 }  // namespace stagecoach::cli

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "cli/history_file.h"
 #include "common/check.h"
 
 namespace stagecoach::cli {
@@ -31,7 +32,8 @@ void Say(std::string_view text) {
 
 class TerminalEditor final : public LineEditor {
  public:
-  explicit TerminalEditor(std::string prompt) : prompt_(std::move(prompt)) {
+  TerminalEditor(std::string prompt, std::string history_path)
+      : prompt_(std::move(prompt)), history_path_(std::move(history_path)) {
     std::setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -42,6 +44,8 @@ class TerminalEditor final : public LineEditor {
     HistEvent event;
     history(history_, &event, H_SETSIZE, kMostHistory);
     history(history_, &event, H_SETUNIQUE, 1);
+    if (!history_path_.empty() && !MakeHistoryFolder(history_path_)) history_path_.clear();
+    if (!history_path_.empty()) history(history_, &event, H_LOAD, history_path_.c_str());
     el_set(edit_, EL_CLIENTDATA, this);
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_HIST, history, history_);
@@ -86,6 +90,8 @@ class TerminalEditor final : public LineEditor {
     if (line.text.find_first_not_of(" \t\n") != std::string::npos) {
       HistEvent event;
       history(history_, &event, H_ENTER, line.text.c_str());
+      // At once: a killed program keeps its history, too. The library lets only this user read it.
+      if (!history_path_.empty()) history(history_, &event, H_SAVE, history_path_.c_str());
     }
     return line;
   }
@@ -157,6 +163,7 @@ class TerminalEditor final : public LineEditor {
   }
 
   std::string prompt_;
+  std::string history_path_;  // empty: none
   int wake_ = -1;
   EditLine* edit_ = nullptr;
   History* history_ = nullptr;
@@ -175,8 +182,9 @@ class PlainReader final : public LineEditor {
 
 }  // namespace
 
-std::unique_ptr<LineEditor> MakeTerminalEditor(const std::string& prompt) {
-  return std::make_unique<TerminalEditor>(prompt);
+std::unique_ptr<LineEditor> MakeTerminalEditor(const std::string& prompt,
+                                               const std::string& history) {
+  return std::make_unique<TerminalEditor>(prompt, history);
 }
 
 std::unique_ptr<LineEditor> MakePlainReader() { return std::make_unique<PlainReader>(); }

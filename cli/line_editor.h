@@ -23,8 +23,10 @@ class LineEditor {
   virtual void Interrupt() = 0;
 };
 
-// `prompt` is shown before each line.
-std::unique_ptr<LineEditor> MakeTerminalEditor(const std::string& prompt);
+// `prompt` is shown before each line. `history`: file with earlier lines, to which new ones are
+// added; empty: there is none. If it cannot be written, the lines are forgotten at the end.
+std::unique_ptr<LineEditor> MakeTerminalEditor(const std::string& prompt,
+                                               const std::string& history);
 std::unique_ptr<LineEditor> MakePlainReader();
 
 }  // namespace stagecoach::cli

@@ -1,12 +1,11 @@
 #include "cli/own_server.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <memory>
+#include <string_view>
 
 #include "cli/checked_start.h"
+#include "cli/loading_line.h"
 #include "cli/serve_options.h"
 
 namespace stagecoach::cli {
@@ -34,9 +33,17 @@ void AddServerFlags(CLI::App& app, ServerChoice& choice) {
 absl::Status WithServer(const ServerChoice& choice,
                         const std::function<absl::Status(const Connection& connection)>& use) {
   if (choice.cluster.model.empty()) return use(choice.connection);
-  if (isatty(STDERR_FILENO)) fmt::print(stderr, "starting {} ...\n", choice.cluster.model);
-  launch::Cluster cluster(choice.cluster);
-  const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, choice.cluster);
+  launch::ClusterOptions options = choice.cluster;
+  auto loading = std::make_shared<LoadingLine>(options.model);
+  if (loading->on_terminal()) {
+    options.log_level = "info";  // the lines about the load
+    options.on_child_line = [shown = std::weak_ptr(loading)](std::string_view line) {
+      if (const auto display = shown.lock()) display->Follow(line);
+    };
+  }
+  launch::Cluster cluster(options);
+  const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options);
+  loading = nullptr;
   if (!endpoints.ok()) return endpoints.status();
   Connection own;
   own.server = endpoints->grpc;

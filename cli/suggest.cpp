@@ -5,68 +5,95 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <numeric>
-#include <optional>
+
+#include "absl/strings/str_replace.h"
+#include "cli/command_tree.h"
 
 namespace stagecoach::cli {
 namespace {
 
 // Names that other servers use for our flags: vLLM, SGLang, llama.cpp, Ollama, TGI.
 struct Foreign {
-  std::string_view theirs;  // names, separated by spaces
-  std::string_view flag;    // flag that the command must have for this advice; empty: none
-  std::string_view advice;
+  std::string_view theirs;      // names, separated by spaces
+  std::string_view flag;        // flag that the command must have for this advice; empty: none
+  std::string_view advice;      // "%" stands for the user's value
+  std::string_view value = "";  // stands for "%" if the user gave no value
 };
 constexpr Foreign kForeign[] = {
-    {"--model -m --model-path --model-id --hf-repo -hf", "",
-     "give the model without a flag: stagecoach serve MODEL"},
-    {"--port --host --hostname --listen", "--http", "use --http HOST:PORT, and --grpc HOST:PORT"},
-    {"--port --host --url --base-url", "--server", "use --server HOST:PORT"},
-    {"--tensor-parallel-size -tp --tp --tp-size --tensor-split -ts --num-shard", "--stages",
-     "a model is split by layers: use --stages N"},
-    {"--pipeline-parallel-size -pp --pp --pp-size", "--stages", "use --stages N"},
-    {"--data-parallel-size -dp --dp --dp-size", "--stages",
-     "start one server per copy of the model"},
+    {"--model -m --model-path --model-id --hf-repo -hf", "MODEL",
+     "give the model without a flag: stagecoach serve %", "MODEL"},
+    {"--port", "--http", "use --http 127.0.0.1:%, and --grpc HOST:PORT", "PORT"},
+    {"--host --hostname --listen", "--http", "use --http %:8000, and --grpc HOST:PORT", "HOST"},
+    {"--port", "--server",
+     "use --server 127.0.0.1:% for gRPC, --server http://127.0.0.1:% for HTTP", "PORT"},
+    {"--host --url --base-url", "--server",
+     "use --server HOST:PORT for gRPC, --server http://HOST:PORT for HTTP"},
+    {"--tensor-parallel-size -tp --tp --tp-size --num-shard", "--stages",
+     "a model is split by layers, not within them: use --stages %", "N"},
+    {"--tensor-split -ts", "--layer-split",
+     "a model is split by layers: use --stages N, and --layer-split with layers for each stage"},
+    {"--pipeline-parallel-size -pp --pp --pp-size", "--stages", "use --stages %", "N"},
+    {"--data-parallel-size -dp --dp --dp-size", "--replicas", "use --replicas %", "N"},
     {"--quantization -q --quantize --load-in-4bit --torchao-config", "",
      "weights keep the checkpoint's encoding: use a quantized .gguf file"},
     {"--gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction", "--memory-fraction",
-     "use --memory-fraction F"},
-    {"--kv-cache-memory-bytes --max-total-tokens", "--kv-memory", "use --kv-memory SIZE"},
-    {"--max-model-length --context-length --ctx-size -c --max-seq-len --max-total-length",
-     "--max-model-len", "use --max-model-len N"},
+     "use --memory-fraction %, the same share", "F"},
+    {"--kv-cache-memory-bytes", "--kv-memory", "use --kv-memory %, also in bytes", "SIZE"},
+    {"--max-total-tokens", "--kv-memory",
+     "use --kv-memory SIZE; `stagecoach check` says the bytes of a token"},
+    {"--kv-cache-dtype --cache-type-k --cache-type-v -ctk -ctv", "--dtype",
+     "the KV cache has the data type of --dtype"},
+    {"--max-model-length --context-length --max-seq-len --max-total-length", "--max-model-len",
+     "use --max-model-len %, also in tokens", "N"},
+    {"--ctx-size -c", "--max-model-len",
+     "use --max-model-len %: tokens of one sequence, not of all together; 0 is the model's limit",
+     "N"},
     {"--max-num-seqs --max-running-requests --parallel -np --max-concurrent-requests",
-     "--max-sequences", "use --max-sequences N"},
+     "--max-sequences", "use --max-sequences %, the same number", "N"},
     {"--max-num-batched-tokens --batch-size -b --max-batch-prefill-tokens", "--max-batched-tokens",
-     "use --max-batched-tokens N"},
+     "use --max-batched-tokens %, the same number", "N"},
     {"--chunked-prefill-size --ubatch-size -ub --long-prefill-token-threshold", "--prefill-chunk",
-     "use --prefill-chunk N"},
+     "use --prefill-chunk %, the same number", "N"},
     {"--enable-chunked-prefill --no-enable-chunked-prefill", "--prefill-chunk",
      "prompts are always computed in chunks: --prefill-chunk N sets their size"},
-    {"--enable-prefix-caching --no-enable-prefix-caching --disable-radix-cache --cache-prompt",
-     "--prefix-cache", "use --prefix-cache on|off"},
-    {"--served-model-name --alias -a", "--served-name", "use --served-name NAME"},
+    {"--enable-prefix-caching --cache-prompt", "--prefix-cache",
+     "omit it: --prefix-cache is on by default"},
+    {"--no-enable-prefix-caching --disable-radix-cache --no-cache-prompt", "--prefix-cache",
+     "use --prefix-cache off"},
+    {"--served-model-name --alias -a", "--served-name", "use --served-name %", "NAME"},
     {"--api-key --api-key-file", "--api-keys", "keys are read from a file: use --api-keys FILE"},
-    {"--ssl-keyfile --ssl-key-file", "--tls-key", "use --tls-key FILE"},
-    {"--ssl-certfile --ssl-cert-file", "--tls-cert", "use --tls-cert FILE"},
-    {"--allowed-origins --cors-allow-origin", "--cors", "use --cors ORIGIN"},
+    {"--ssl-keyfile --ssl-key-file", "--tls-key", "use --tls-key %", "FILE"},
+    {"--ssl-certfile --ssl-cert-file", "--tls-cert", "use --tls-cert %", "FILE"},
+    {"--allowed-origins --cors-allow-origin", "--cors", "use --cors %", "ORIGIN"},
     {"--n-gpu-layers -ngl --gpu-layers", "--device",
      "all layers of a stage run on one device: use --device cuda"},
-    {"--threads -t --threads-http", "--threads-per-worker", "use --threads-per-worker N"},
+    {"--threads -t", "--threads-per-worker", "use --threads-per-worker %, the same number", "N"},
+    {"--threads-http", "", "omit it: one thread serves all HTTP connections"},
     {"--lora --lora-modules --lora-paths --enable-lora", "--merge-adapter",
      "one adapter is merged into the weights: use --merge-adapter DIR"},
     {"--trust-remote-code", "", "omit it: code from a checkpoint is never run"},
-    {"--swap-space --cpu-offload-gb", "", "omit it: nothing is swapped or offloaded"},
-    {"--disable-log-requests --no-enable-log-requests --enable-log-requests", "--request-log",
-     "use --request-log on|off"},
-    {"--disable-log-stats --decode-log-interval", "--stats-log-interval",
-     "use --stats-log-interval S; 0 disables it"},
+    {"--swap-space --cpu-offload-gb", "--host-kv",
+     "weights are not offloaded; --host-kv SIZE keeps KV blocks in host memory"},
+    {"--enable-auto-tool-choice --tool-call-parser --jinja", "--chat-template",
+     "omit it: the checkpoint's chat template tells the form of tool calls"},
+    {"--reasoning-parser --reasoning-format", "--chat-template",
+     "omit it: reasoning is found by the checkpoint's chat template"},
+    {"--enforce-eager --flash-attn -fa --mlock --no-mmap --cont-batching -cb", "--stages",
+     "omit it: there is nothing to choose"},
+    {"--disable-log-requests --no-enable-log-requests", "--request-log", "use --request-log off"},
+    {"--enable-log-requests --log-requests", "--request-log",
+     "omit it: --request-log is on by default"},
+    {"--disable-log-stats --decode-log-interval", "--log-level",
+     "while requests run, the log has a line about throughput every ten seconds; --log-level "
+     "warning leaves it out"},
     {"--uvicorn-log-level --verbosity -v --verbose", "--log-level", "use --log-level LEVEL"},
-    {"--max-new-tokens --n-predict --max-length", "--max-tokens", "use --max-tokens N"},
-    {"--temp", "--temperature", "use --temperature X"},
-    {"--repeat-penalty", "--repetition-penalty", "use --repetition-penalty X"},
-    {"--num-prompts", "--requests", "use --requests N"},
-    {"--max-concurrency", "--concurrency", "use --concurrency N"},
-    {"--random-input-len --input-len", "--input-tokens", "use --input-tokens N"},
-    {"--random-output-len --output-len", "--output-tokens", "use --output-tokens N"},
+    {"--max-new-tokens --n-predict --max-length", "--max-tokens", "use --max-tokens %", "N"},
+    {"--temp", "--temperature", "use --temperature %", "X"},
+    {"--repeat-penalty", "--repetition-penalty", "use --repetition-penalty %", "X"},
+    {"--num-prompts", "--requests", "use --requests %", "N"},
+    {"--max-concurrency", "--concurrency", "use --concurrency %", "N"},
+    {"--random-input-len --input-len", "--input-tokens", "use --input-tokens %", "N"},
+    {"--random-output-len --output-len", "--output-tokens", "use --output-tokens %", "N"},
 };
 
 // Edit distance: the number of insertions, deletions, changes and swaps of neighbouring characters
@@ -97,43 +124,14 @@ bool HasWord(std::string_view words, std::string_view word) {
   return false;
 }
 
-// The innermost subcommand named on the command line.
-const CLI::App& Innermost(const CLI::App& app) {
-  const std::vector<CLI::App*> named = app.get_subcommands();
-  return named.empty() ? app : Innermost(*named.front());
-}
-
-std::vector<std::string> CommandsOf(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    if (!command->get_name().empty()) names.push_back(command->get_name());
+// What the user gave as the value of a flag; empty: nothing that looks like one.
+std::string ValueOf(std::span<const std::string> arguments, const std::string& flag) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].starts_with(flag + "=")) return arguments[i].substr(flag.size() + 1);
+    if (arguments[i] != flag || i + 1 == arguments.size()) continue;
+    return arguments[i + 1].starts_with('-') ? "" : arguments[i + 1];
   }
-  return names;
-}
-
-std::vector<std::string> FlagsOf(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  // CLI11 represents an option group as a subcommand without a name.
-  for (const CLI::App* group : app.get_subcommands({})) {
-    if (!group->get_name().empty()) continue;
-    for (std::string& name : FlagsOf(*group)) names.push_back(std::move(name));
-  }
-  return names;
-}
-
-std::string Advice(const std::string& flag, const std::vector<std::string>& flags) {
-  for (const Foreign& foreign : kForeign) {
-    if (!HasWord(foreign.theirs, flag)) continue;
-    const bool fits =
-        foreign.flag.empty() || std::find(flags.begin(), flags.end(), foreign.flag) != flags.end();
-    if (fits) return fmt::format("; {}", foreign.advice);
-  }
-  const std::string nearest = Nearest(flag, flags);
-  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+  return "";
 }
 
 }  // namespace
@@ -150,6 +148,22 @@ std::string Nearest(std::string_view word, std::span<const std::string> known) {
   return nearest;
 }
 
+std::string Advice(const std::string& flag, const CLI::App& command, const std::string& value) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : OptionsOf(command)) names.push_back(NameOf(*option));
+  for (const Foreign& foreign : kForeign) {
+    if (!HasWord(foreign.theirs, flag)) continue;
+    const bool fits =
+        foreign.flag.empty() || std::find(names.begin(), names.end(), foreign.flag) != names.end();
+    if (!fits) continue;
+    const std::string shown = value.empty() ? std::string(foreign.value) : value;
+    return "; " + absl::StrReplaceAll(std::string(foreign.advice), {{"%", shown}});
+  }
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("--"); });
+  const std::string nearest = Nearest(flag, names);
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+}
+
 std::string UnknownWords(const CLI::App& app, std::span<const std::string> arguments) {
   const CLI::App& command = Innermost(app);
   const std::vector<std::string> left = app.remaining(true);
@@ -158,7 +172,6 @@ std::string UnknownWords(const CLI::App& app, std::span<const std::string> argum
     if (!text.empty()) text += '\n';
     text += line;
   };
-  const std::vector<std::string> flags = FlagsOf(command);
   std::vector<std::string> told;
   for (const std::string& argument : arguments) {
     if (!argument.starts_with('-') || argument == "--") continue;
@@ -168,10 +181,11 @@ std::string UnknownWords(const CLI::App& app, std::span<const std::string> argum
     });
     if (!is_left || std::find(told.begin(), told.end(), flag) != told.end()) continue;
     told.push_back(flag);
-    add(fmt::format("unknown flag {}{}", flag, Advice(flag, flags)));
+    add(fmt::format("unknown flag {}{}", flag, Advice(flag, command, ValueOf(arguments, flag))));
   }
   if (!text.empty()) return text;
-  const std::vector<std::string> commands = CommandsOf(command);
+  std::vector<std::string> commands;
+  for (const CLI::App* one : CommandsOf(command)) commands.push_back(one->get_name());
   for (const std::string& argument : arguments) {
     if (std::find(left.begin(), left.end(), argument) == left.end()) continue;
     if (commands.empty()) {

@@ -34,13 +34,20 @@ std::string Said(const std::vector<std::string>& arguments) {
 TEST_CASE("flags of other servers get the names of ours, in the order given") {
   CHECK(
       Said({"serve", "m", "--port", "8000", "--quantization", "awq", "--max-model-lne=7"}) ==
-      "unknown flag --port; use --http HOST:PORT, and --grpc HOST:PORT\n"
+      "unknown flag --port; use --http 127.0.0.1:8000, and --grpc HOST:PORT\n"
       "unknown flag --quantization; weights keep the checkpoint's encoding: use a quantized .gguf "
       "file\n"
       "unknown flag --max-model-lne; did you mean --max-model-len?");
   CHECK(Said({"serve", "--model", "m"}) ==
-        "unknown flag --model; give the model without a flag: stagecoach serve MODEL");
+        "unknown flag --model; give the model without a flag: stagecoach serve m");
   CHECK(Said({"serve", "m", "--zzz"}) == "unknown flag --zzz");
+  CHECK(Said({"serve", "m", "-c", "4096"}) ==
+        "unknown flag -c; use --max-model-len 4096: tokens of one sequence, not of all together; 0 "
+        "is the model's limit");
+  CHECK(Said({"serve", "m", "--ctx-size=512", "--host"}) ==
+        "unknown flag --ctx-size; use --max-model-len 512: tokens of one sequence, not of all "
+        "together; 0 is the model's limit\n"
+        "unknown flag --host; use --http HOST:8000, and --grpc HOST:PORT");
 }
 
 TEST_CASE("an unknown command gets the nearest command as a suggestion") {

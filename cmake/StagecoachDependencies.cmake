@@ -19,6 +19,8 @@ if(NOT Catch2_FOUND)
 endif()
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
+# Only its headers are used: the library that some systems build from them would be one more to ship.
+find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)

@@ -11,7 +11,7 @@ packages=(
   g++ make cmake ninja-build pkg-config ccache mold python3
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libre2-dev zlib1g-dev
   prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libedit-dev libssl-dev libsqlite3-dev libhiredis-dev
-  libxxhash-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev
+  libxxhash-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libtomlplusplus-dev
 )
 test_packages=(git python3-venv clang-format-19 clang-19 clang-tidy-19 curl openssl iproute2 iptables redis-server)
 # For the web page's tests: downloads 124 MB. Ubuntu has Chromium only as a snap.

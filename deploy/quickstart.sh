@@ -123,8 +123,8 @@ echo "> $QUESTION"
 cat <<END
 
 That was $MODEL, a small model made for this project that knows a coach timetable. To go on:
-  $BIN/stagecoach serve $MODEL --stages 2 --http 127.0.0.1:8000
-                                                  serve it, for HTTP, too; ctrl-C stops
+  $BIN/stagecoach serve $MODEL --stages 2   serve it, with a web page at http://127.0.0.1:8000
+  $BIN/stagecoach run $MODEL                talk to it, without a server beside
   $BIN/stagecoach chat                            talk to what is being served
   $BIN/stagecoach serve /path/to/model --stages N your own model: config.json, safetensors, tokenizer.json
   $BIN/stagecoach generate --help                 one prompt; batch --help: a file of them

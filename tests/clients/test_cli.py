@@ -1,4 +1,5 @@
 """The `stagecoach` program against a cluster."""
+import http.server
 import json
 import os
 import pty
@@ -6,11 +7,13 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 
 import httpx
 import pytest
 from harness import DEMO_MODEL, STAGECOACH, Cluster, wait_until
 from proxy import CuttableProxy
+from terminal import Terminal, read_until
 from wire import metric, wait_for
 
 
@@ -148,60 +151,9 @@ def test_chat_remembers_earlier_messages(cluster):
     assert twice == first * 2
 
 
-def read_until(terminal, text, seen="", timeout_s=60):
-    """Reads a program's terminal output until it contains `text` after the part `seen` before."""
-    while text not in seen:
-        assert select.select([terminal], [], [], timeout_s)[0], seen
-        seen += os.read(terminal, 4096).decode(errors="replace")
-    return seen
-
-
-def read_to_the_end(terminal, seen="", timeout_s=60):
-    """Everything that a program writes to its terminal until it closes it. An unread terminal could block its exit."""
-    while True:
-        assert select.select([terminal], [], [], timeout_s)[0], seen
-        try:
-            data = os.read(terminal, 4096)
-        except OSError:  # EIO: the last process has closed the terminal
-            return seen
-        if not data:
-            return seen
-        seen += data.decode(errors="replace")
-
-
-class Terminal:
-    """`stagecoach chat` on its own pseudo-terminal."""
-
-    def __init__(self, *arguments, **environment):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execve(STAGECOACH, [STAGECOACH, "chat", *arguments], {**os.environ, "TERM": "xterm", **environment})
-        self._unread = ""
-        self.read_until("> ")
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def read_until(self, text):
-        """Reads up to and including `text`; later output stays for the next call."""
-        seen = read_until(self.fd, text, self._unread)
-        end = seen.index(text) + len(text)
-        self._unread = seen[end:]
-        return seen[:end]
-
-    def end(self):
-        """REQUIRES: the prompt was read. Input typed earlier may be taken as part of another line."""
-        self.type("\x04")
-        rest = read_to_the_end(self.fd, self._unread)
-        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0, rest
-        os.close(self.fd)
-
-    def conversation(self, path):
-        """Saves the conversation and returns its messages."""
-        self.type(f"/save {path}\r")
-        self.read_until(" messages")
-        self.read_until("> ")
-        return [(message["role"], message["content"]) for message in json.loads(path.read_text())]
+@pytest.fixture(autouse=True)
+def own_history(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture
@@ -248,7 +200,7 @@ def test_commands_are_not_sent_as_questions(chat, tmp_path):
     chat.type("/help\r")
     chat.read_until("/system TEXT")
     chat.type("/hlep\r")
-    chat.read_until("unknown command /hlep")
+    chat.read_until("unknown command /hlep; did you mean /help?")
     chat.type("/system Be brief.\r")
     chat.read_until("is set")
     chat.type("//help\r")
@@ -259,6 +211,101 @@ def test_commands_are_not_sent_as_questions(chat, tmp_path):
     chat.read_until("a new conversation")
     assert chat.conversation(tmp_path / "said.json") == [("system", "Be brief.")]
     chat.end()
+
+
+def test_parameters_can_be_set_in_a_chat(chat, tmp_path):
+    chat.type("/set max-tokens 3\r")
+    chat.read_until("from the next answer on")
+    chat.type("Hello!\r")
+    chat.read_until("3 tokens, ")
+    chat.type("/set\r")
+    chat.read_until("max-tokens            3\r\n")
+    chat.type("/set temprature 1\r")
+    chat.read_until("did you mean temperature?")
+    chat.type("/set top-p 3\r")
+    chat.read_until("not 3")
+    chat.type("/set max-tokens\r")
+    chat.read_until("from the next answer on")
+    chat.type("/set\r")
+    chat.read_until("max-tokens            Maximum number of new tokens")
+    chat.read_until("> ")
+    chat.end()
+
+
+def test_the_history_outlives_a_chat(cluster, tmp_path):
+    arguments = ["--server", cluster.grpc, "--temperature", "0", "--max-tokens", "2"]
+    first = Terminal(*arguments)
+    first.type("\x1b[200~Hello,\rcoach!\x1b[201~\r")
+    first.read_until("tokens, ")
+    first.read_until("> ")
+    first.end()
+    history = tmp_path / "state" / "stagecoach" / "history"
+    assert history.stat().st_mode & 0o077 == 0
+    again = Terminal(*arguments)
+    again.type("\x1b[A\r")
+    again.read_until("tokens, ")
+    assert again.conversation(tmp_path / "said.json")[0] == ("user", "Hello,\ncoach!")
+    again.end()
+    kept = history.read_text()
+    nothing = Terminal(*arguments, "--history", "off")
+    nothing.type("Not kept\r")
+    nothing.read_until("tokens, ")
+    nothing.read_until("> ")
+    nothing.end()
+    assert history.read_text() == kept
+
+
+MARKDOWN = ["# A he", "ading\nwith **bo", "ld** text and `code`.\n\n- one\n- two\n```py\nx *", "= 2\n```\n"]
+
+
+def answer_in_markdown():
+    """An HTTP server with one model, which thinks, and answers in Markdown."""
+    def event(delta, **more):
+        return f"data: {json.dumps({'id': 'a', 'choices': [{'index': 0, 'delta': delta, **more}]})}\n\n".encode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self._send("application/json", [json.dumps({"object": "list", "data": [{"id": "a-model"}]}).encode()])
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._send("text/event-stream", [event({"reasoning_content": "Hm."}), *(event({"content": one}) for one in MARKDOWN),
+                                             event({}, finish_reason="stop"), b"data: [DONE]\n\n"])
+
+        def _send(self, kind, parts):
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(sum(map(len, parts))))
+            self.end_headers()
+            for part in parts:
+                self.wfile.write(part)
+                self.wfile.flush()
+
+        def log_message(self, *_):
+            pass
+
+    return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+
+def test_an_answer_in_markdown():
+    plain = "".join(MARKDOWN)
+    with answer_in_markdown() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert run("chat", "--server", url, stdin="Hello\n").stdout == plain + "\n"
+        for arguments, environment, is_shown in ([], {}, True), (["--plain"], {}, False), ([], {"NO_COLOR": "1"}, False):
+            chat = Terminal("--server", url, *arguments, **environment)
+            chat.type("Hello\r")
+            seen = chat.read_until("TTFT").replace("\r\n", "\n")
+            chat.read_until("> ")
+            if is_shown:
+                assert "\x1b[2mHm.\x1b[0m\n\n" in seen  # thinking is dim
+                assert "\x1b[1mA heading\x1b[0m\nwith \x1b[0m\x1b[1mbold\x1b[0m text and \x1b[0m\x1b[36mcode\x1b[0m.\n" in seen
+                assert "• one\n• two\n\x1b[2m```py\x1b[0m\n\x1b[36mx *= 2\x1b[0m\n" in seen
+            else:
+                assert plain in seen and "[thinking]\nHm." in seen
+            chat.end()
+        server.shutdown()
 
 
 def test_no_color_turns_off_colors(cluster):
@@ -343,7 +390,7 @@ def test_an_http_port_and_a_missing_server_give_different_errors(cluster):
 @pytest.mark.parametrize("arguments, said", [
     (["sreve", "m"], ["unknown command sreve; did you mean serve?"]),
     (["serve", "m", "--port", "8000", "--tensor-parallel-size", "2"],
-     ["unknown flag --port; use --http HOST:PORT", "unknown flag --tensor-parallel-size; a model is split"]),
+     ["unknown flag --port; use --http 127.0.0.1:8000", "unknown flag --tensor-parallel-size; a model is split"]),
     (["serve", "--model", "m"], ["unknown flag --model; give the model without a flag"]),
     (["generate", "--prompt", "a", "--temp", "1"], ["unknown flag --temp; use --temperature"]),
     (["serve", "m", "--stages", "0"], ["--stages: must be from 1 to 256, not 0"]),
