@@ -385,19 +385,29 @@ struct QuantTile {
   static HWY_INLINE void MulGroups(const uint8_t* block, size_t v, const XCopy<1>& xs, size_t b,
                                    const BlockScales<kType>& scales, PanelVec& sum,
                                    std::index_sequence<kG...>) {
-    (MulGroup<kG>(block, v, xs, b, scales, sum, std::make_index_sequence<kPairsOfGroup>()), ...);
+    (MulGroup<kG>(block, v, xs, b, FirstSum<kG>(xs, b, scales), scales.scale[kG], sum,
+                  std::make_index_sequence<kPairsOfGroup>()),
+     ...);
+  }
+
+  // What the zeros add to the sum of a group.
+  template <size_t kG>
+  static HWY_INLINE SumVec FirstSum(const XCopy<1>& xs, size_t b,
+                                    const BlockScales<kType>& scales) {
+    const SumVec sum = hn::Set(SumTag(), xs.zeros[b][kG][0]);
+    if constexpr (IsGrouped(kType)) return hn::Mul(sum, scales.zero);
+    return sum;
   }
 
   template <size_t kG, size_t... kPair>
   static HWY_INLINE void MulGroup(const uint8_t* block, size_t v, const XCopy<1>& xs, size_t b,
-                                  const BlockScales<kType>& scales, PanelVec& sum,
+                                  SumVec even, PanelVec scale, PanelVec& sum,
                                   std::index_sequence<kPair...>) {
-    SumVec even = hn::Set(SumTag(), xs.zeros[b][kG][0]), odd = hn::Zero(SumTag());
-    if constexpr (IsGrouped(kType)) even = hn::Mul(even, scales.zero);
+    SumVec odd = hn::Zero(SumTag());
     (MulPair(xs.pairs[b][kG * kPairsOfGroup + kPair][0],
              CodePair<kType, kG * kPairsOfGroup + kPair>(block, v), even, odd),
      ...);
-    sum = AddGroup(even, odd, scales.scale[kG], xs.scales[b][0], sum);
+    sum = AddGroup(even, odd, scale, xs.scales[b][0], sum);
   }
 };
 
