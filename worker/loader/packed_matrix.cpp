@@ -44,7 +44,7 @@ class PackedMatrix final : public QuantizedMatrix {
       std::memcpy(out.scales, scales_.data() + row * n_groups * scale_bytes,
                   n_groups * scale_bytes);
       if (zeros_) {
-        for (size_t g = 0; g < n_groups; ++g) out.zeros[g] = Zero(g, n_groups, row);
+        for (size_t g = 0; g < n_groups; ++g) out.zeros[g] = Zero(*zeros_, g, n_groups, row);
       }
       std::memcpy(codes.data(), weight_.data() + row * stored_bytes, n_bytes);
       if (bits_ == 8) {
@@ -59,14 +59,14 @@ class PackedMatrix final : public QuantizedMatrix {
   }
 
  private:
-  uint8_t Zero(size_t group, size_t n_groups, size_t row) const {
-    if (zeros_->stored->dtype == "I8") {
-      const uint8_t zero = zeros_->data()[row * n_groups + group];
+  uint8_t Zero(const MappedTensor& zeros, size_t group, size_t n_groups, size_t row) const {
+    if (zeros.stored->dtype == "I8") {
+      const uint8_t zero = zeros.data()[row * n_groups + group];
       return static_cast<uint8_t>(bits_ == 8 ? zero : zero + 8);
     }
     const size_t per_word = 32 / bits_;
     uint32_t word;
-    std::memcpy(&word, zeros_->data() + (row / per_word * n_groups + group) * 4, 4);
+    std::memcpy(&word, zeros.data() + (row / per_word * n_groups + group) * 4, 4);
     const uint32_t zero = word >> (row % per_word * bits_) & ((1u << bits_) - 1);
     return static_cast<uint8_t>(bits_ == 8 ? zero ^ 0x80 : zero);
   }
