@@ -35,7 +35,7 @@ constexpr Foreign kForeign[] = {
     {"--pipeline-parallel-size -pp --pp --pp-size", "--stages", "use --stages %", "N"},
     {"--data-parallel-size -dp --dp --dp-size", "--replicas", "use --replicas %", "N"},
     {"--quantization -q --quantize --load-in-4bit --torchao-config", "",
-     "weights keep the checkpoint's encoding: use a quantized .gguf file"},
+     "weights keep the checkpoint's encoding: use a quantized checkpoint"},
     {"--gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction", "--memory-fraction",
      "use --memory-fraction %, the same share", "F"},
     {"--kv-cache-memory-bytes", "--kv-memory", "use --kv-memory %, also in bytes", "SIZE"},

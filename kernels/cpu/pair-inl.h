@@ -103,7 +103,7 @@ HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
     return LoadPairs(block + i * kLineBytes + v * kPanelLanes * sizeof(uint32_t));
   };
   if constexpr (kBits == 8) {
-    return SignedBytes<kPair % 2 == 1>(line(kPair / 2));
+    return SignedBytes < kPair % 2 == 1 > (line(kPair / 2));
   } else if constexpr (kBits == 4) {
     return Bits<s % 4 * 4, 0, 15>(line(kPair / 4));
   } else if constexpr (kBits == 5 && kPair < 15) {
