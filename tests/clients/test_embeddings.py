@@ -246,6 +246,6 @@ def test_check_tells_the_kind(tmp_path):
         return subprocess.run([STAGECOACH, "check", model, *flags], capture_output=True, text=True, check=True).stdout
 
     assert "of the last token, normalized" in check(EMBEDDING)
-    assert "the mean of all tokens; " in check(mean_model(tmp_path / "mean"))
+    assert "the mean of all tokens, normalized; " in check(mean_model(tmp_path / "mean"))
     assert json.loads(check(EMBEDDING, "--json"))["embeddings"] == {"pooling": "last", "normalized": True}
     assert json.loads(check(DEMO_MODEL, "--json"))["embeddings"] is None

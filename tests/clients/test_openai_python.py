@@ -119,7 +119,7 @@ def test_errors(client):
     with pytest.raises(openai.BadRequestError) as error:
         client.completions.create(prompt="word " * 5000, **GREEDY)
     assert error.value.code == "context_length_exceeded"
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError, match="generates text"):
         client.embeddings.create(model="demo-model", input="x")
 
 

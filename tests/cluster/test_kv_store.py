@@ -192,7 +192,6 @@ def test_a_full_disk_costs_no_request(tmp_path):
         for seed in (1, 2, 1, 2):
             assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(seed)))] == expected[seed]
         wait_until(lambda: kv_blocks(server)["waiting"] == 0, "nothing to save")
-        assert kv_blocks(server)["saved_to_disk"] > 0
         assert "No space left on device" in server.log()
 
 

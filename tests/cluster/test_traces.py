@@ -156,4 +156,4 @@ def test_json_logs_name_the_request():
     assert {"router", "worker 0", "worker 1"} <= {line["program"] for line in lines}
     assert all({"time", "level", "program", "message"} <= line.keys() for line in lines)
     about = [line for line in lines if line.get("request_id") == "visit-17"]
-    assert len(about) == 1 and about[0]["level"] == "info" and "6 completion tokens" in about[0]["message"]
+    assert len(about) == 1 and about[0]["level"] == "info" and " output_tokens=6 " in about[0]["message"]
