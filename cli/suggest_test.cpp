@@ -32,12 +32,11 @@ std::string Said(const std::vector<std::string>& arguments) {
 }
 
 TEST_CASE("flags of other servers get the names of ours, in the order given") {
-  CHECK(
-      Said({"serve", "m", "--port", "8000", "--quantization", "awq", "--max-model-lne=7"}) ==
-      "unknown flag --port; use --http 127.0.0.1:8000, and --grpc HOST:PORT\n"
-      "unknown flag --quantization; weights keep the checkpoint's encoding: use a quantized .gguf "
-      "file\n"
-      "unknown flag --max-model-lne; did you mean --max-model-len?");
+  CHECK(Said({"serve", "m", "--port", "8000", "--quantization", "awq", "--max-model-lne=7"}) ==
+        "unknown flag --port; use --http 127.0.0.1:8000, and --grpc HOST:PORT\n"
+        "unknown flag --quantization; weights keep the checkpoint's encoding: use a quantized "
+        "checkpoint\n"
+        "unknown flag --max-model-lne; did you mean --max-model-len?");
   CHECK(Said({"serve", "--model", "m"}) ==
         "unknown flag --model; give the model without a flag: stagecoach serve m");
   CHECK(Said({"serve", "m", "--zzz"}) == "unknown flag --zzz");
