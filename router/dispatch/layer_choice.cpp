@@ -64,6 +64,7 @@ v1::LoadRequest MeasuringLoad(const ModelSpec& spec, v1::LoadRequest load) {
   load.set_first_layer(MeasuredLayer(spec));
   load.set_n_layers(1);
   load.clear_token_table();
+  load.set_times_one_row(true);
   v1::LoadConfig& config = *load.mutable_config();
   config.set_load_format(v1::LOAD_FORMAT_DUMMY);
   config.clear_adapter_dir();

@@ -73,6 +73,7 @@ TEST_CASE("A device is measured with one layer of random weights, and without ti
   CHECK(request.stage() == 1);  // neither embedding nor output head
   CHECK(request.n_stages() == 3);
   CHECK_FALSE(request.has_token_table());
+  CHECK(request.times_one_row());
   v1::LoadConfig left = request.config();
   CHECK(left.load_format() == v1::LOAD_FORMAT_DUMMY);
   left.clear_load_format();

@@ -206,7 +206,10 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   if (ops.has_own_memory()) {
     SC_ASSIGN_OR_RETURN(largest_step, runner.RunLargest());
   }
-  SC_ASSIGN_OR_RETURN(const Milliseconds one_row, runner.RunOneRow());
+  Milliseconds one_row(0);
+  if (options.times_one_row) {
+    SC_ASSIGN_OR_RETURN(one_row, runner.RunOneRow());
+  }
   SC_RETURN_IF_ERROR(runner.End());
 
   const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());

@@ -14,12 +14,13 @@ namespace stagecoach::worker {
 struct ProfileOptions {
   v1::LoadConfig config;
   int32_t n_local_workers = 1;
-  int32_t n_links = 0;  // NCCL communicators that are made later
+  int32_t n_links = 0;         // NCCL communicators that are made later
+  bool times_one_row = false;  // the report has one_row_ms
 };
 
 // Runs steps from max_batched_tokens rows down to one row over a small temporary KV cache; on the
 // last stage with logits for as many rows as it computes per call. Then reports the memory left for
-// the KV cache. A device without its own memory runs only the largest step and one row.
+// the KV cache. A device without its own memory runs only the largest step.
 // RESOURCE_EXHAUSTED if the KV memory cannot hold one block of each group; the message suggests a
 // fix if one is known.
 absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& ops, bool is_last,

@@ -164,7 +164,8 @@ absl::StatusOr<v1::MemoryReport> StageService::FirstSteps(const v1::LoadRequest&
   return ProfileMemory(*model_, *ops_, is_last,
                        {.config = config,
                         .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
-                        .n_links = n_links});
+                        .n_links = n_links,
+                        .times_one_row = request.times_one_row()});
 }
 
 void StageService::SetExchange(std::shared_ptr<KvExchange> exchange) {
