@@ -26,17 +26,4 @@ void Completion::Add(const v1::GenerateResponse& piece) {
   }
 }
 
-std::string FinishReasonName(v1::FinishReason reason) {
-  switch (reason) {
-    case v1::FINISH_REASON_STOP:
-      return "stop";
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    case v1::FINISH_REASON_TOOL_CALLS:
-      return "tool_calls";
-    default:
-      return "";
-  }
-}
-
 }  // namespace stagecoach::cli

@@ -35,7 +35,4 @@ class Completion {
   v1::Timing timing_;
 };
 
-// "stop", "length", "tool_calls"; empty while unfinished.
-std::string FinishReasonName(v1::FinishReason reason);
-
 }  // namespace stagecoach::cli

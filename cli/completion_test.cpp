@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "cli/progress.h"
+#include "common/rpc/finish_reason.h"
 
 namespace stagecoach::cli {
 namespace {

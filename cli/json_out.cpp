@@ -3,6 +3,8 @@
 #include <boost/json.hpp>
 #include <string>
 
+#include "common/rpc/finish_reason.h"
+
 namespace stagecoach::cli {
 namespace {
 

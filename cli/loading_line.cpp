@@ -8,7 +8,7 @@
 namespace stagecoach::cli {
 namespace {
 
-// Of the router's lines about the load (router/dispatch/load_progress.h).
+// The router's lines about the load begin so (router/dispatch/load_progress.h).
 constexpr std::string_view kLoading = "loading [";
 constexpr char kErase[] = "\r\x1b[K";
 

@@ -9,6 +9,7 @@
 
 #include "cli/json_fields.h"
 #include "cli/json_out.h"
+#include "common/rpc/finish_reason.h"
 #include "common/status.h"
 
 namespace stagecoach::cli {

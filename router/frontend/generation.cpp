@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/rpc/finish_reason.h"
 #include "router/frontend/request_log.h"
 #include "router/frontend/router_metrics.h"
 #include "router/journal/journal.h"
@@ -24,19 +25,6 @@ constexpr size_t kTokenBytes = 32, kLogprobBytes = 128;
 
 size_t LogprobsBytes(const v1::Logprobs& logprobs) {
   return kLogprobBytes * (1 + static_cast<size_t>(logprobs.top_size()));
-}
-
-const char* FinishWord(v1::FinishReason reason) {
-  switch (reason) {
-    case v1::FINISH_REASON_STOP:
-      return "stop";
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    case v1::FINISH_REASON_TOOL_CALLS:
-      return "tool_calls";
-    default:
-      return "";
-  }
 }
 
 }  // namespace
@@ -447,7 +435,7 @@ void Generation::LogEnd(v1::FinishReason finish, const absl::Status& status) con
                        .n_choices = choices_.size(),
                        .ttft_ms = std::nullopt,
                        .duration_ms = Milliseconds(Clock::now() - arrival_.time).count(),
-                       .finish = FinishWord(finish),
+                       .finish = FinishReasonName(finish),
                        .status = status};
   if (n_completion_tokens_ > 0) request.ttft_ms = ttft_ms_;
   const LogRequest about(request_id_);

@@ -43,7 +43,8 @@ class Stages {
     return (Weights(range) + (IsLast(stage) ? logits_ : 0)) / measured_ * seconds;
   }
 
-  // That the stage has memory for, at most as many as are wanted; 0 if not even the weights fit.
+  // The sequences that the stage has memory for, at most as many as are wanted; 0 if not even the
+  // weights fit.
   int32_t NSequences(int32_t stage, const LayerRange& range) const {
     const LayerOnDevice& device = devices_[stage];
     double left = static_cast<double>(device.memory_bytes);

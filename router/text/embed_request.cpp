@@ -48,11 +48,8 @@ absl::StatusOr<GenerationInput> BuildEmbedding(const ServedModel& model,
   v1::SlotPooling pooling;
   pooling.set_what(model.spec.pooling->mean ? v1::SlotPooling::MEAN_HIDDEN
                                             : v1::SlotPooling::LAST_HIDDEN);
-  SC_ASSIGN_OR_RETURN(GenerationInput input,
-                      BuildPooled(model, field, std::move(ids), std::move(pooling)));
-  input.priority = request.priority();
-  input.cache_salt = request.cache_salt();
-  return input;
+  return BuildPooled(model, field, std::move(ids), std::move(pooling), request.priority(),
+                     request.cache_salt());
 } catch (const std::bad_alloc&) {
   return NoMemory();
 }

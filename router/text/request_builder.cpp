@@ -80,7 +80,8 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const ServedModel& model, std:
 }
 
 absl::StatusOr<GenerationInput> BuildPooled(const ServedModel& model, std::string_view field,
-                                            std::vector<int32_t> prompt, v1::SlotPooling pooling) {
+                                            std::vector<int32_t> prompt, v1::SlotPooling pooling,
+                                            int32_t priority, const std::string& cache_salt) {
   if (prompt.empty()) return absl::InvalidArgumentError(fmt::format("{}: is empty", field));
   if (std::cmp_greater_equal(prompt.size(), model.max_model_len)) {
     return WithErrorCode(
@@ -94,6 +95,8 @@ absl::StatusOr<GenerationInput> BuildPooled(const ServedModel& model, std::strin
   greedy.set_max_tokens(1);
   SC_ASSIGN_OR_RETURN(GenerationInput input, Complete(model, std::move(prompt), greedy));
   *input.sampling.slot.mutable_pooling() = std::move(pooling);
+  input.priority = priority;
+  input.cache_salt = cache_salt;
   return input;
 }
 

@@ -50,7 +50,8 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const ServedModel& model, std:
                                                   const std::string& text, bool add_special);
 // The input of a sequence that ends with its prompt and gives numbers.
 absl::StatusOr<GenerationInput> BuildPooled(const ServedModel& model, std::string_view field,
-                                            std::vector<int32_t> prompt, v1::SlotPooling pooling);
+                                            std::vector<int32_t> prompt, v1::SlotPooling pooling,
+                                            int32_t priority, const std::string& cache_salt);
 absl::Status CheckNames(const std::string& request_id, const std::string& cache_salt);
 absl::Status NoMemory();
 

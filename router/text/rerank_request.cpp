@@ -90,11 +90,8 @@ absl::StatusOr<GenerationInput> BuildRerank(const ServedModel& model,
   pooling.set_what(v1::SlotPooling::LOGITS);
   pooling.add_logit_ids(*model.tokenizer->TokenId("yes"));
   pooling.add_logit_ids(*model.tokenizer->TokenId("no"));
-  SC_ASSIGN_OR_RETURN(GenerationInput input,
-                      BuildPooled(model, field, std::move(ids), std::move(pooling)));
-  input.priority = request.priority();
-  input.cache_salt = request.cache_salt();
-  return input;
+  return BuildPooled(model, field, std::move(ids), std::move(pooling), request.priority(),
+                     request.cache_salt());
 } catch (const std::bad_alloc&) {
   return NoMemory();
 }

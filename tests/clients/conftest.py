@@ -5,6 +5,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "checkpoints"))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 
 import chromium
+import httpx
+import openai
 import pytest
 from harness import DEMO_MODEL, Cluster
 from workload import GOLDEN
@@ -20,6 +22,14 @@ def cluster():
     """The demo model on two stages, shared by tests that only send requests."""
     with Cluster(DEMO_MODEL, stages=2) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(cluster):
+    """The official openai package, connected to the demo model."""
+    with openai.OpenAI(base_url=f"http://{cluster.http}/v1", api_key="none", max_retries=0,
+                       http_client=httpx.Client(trust_env=False)) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

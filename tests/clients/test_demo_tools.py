@@ -2,9 +2,7 @@
 import json
 
 import anthropic
-import httpx
 import jsonschema
-import openai
 import pytest
 from wire import ask
 
@@ -18,13 +16,6 @@ FUNCTION = {"name": NAME, "description": NOTE, "parameters": PARAMETERS}
 CHAT_TOOL = {"type": "function", "function": FUNCTION}
 MESSAGES_TOOL = {"name": NAME, "description": NOTE, "input_schema": PARAMETERS}
 GREEDY = {"model": "demo-model", "temperature": 0}
-
-
-@pytest.fixture(scope="module")
-def client(cluster):
-    with openai.OpenAI(base_url=f"http://{cluster.http}/v1", api_key="none", max_retries=0,
-                       http_client=httpx.Client(trust_env=False)) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

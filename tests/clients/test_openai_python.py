@@ -12,13 +12,6 @@ GREEDY = {"model": "demo-model", "temperature": 0}
 
 
 @pytest.fixture(scope="module")
-def client(cluster):
-    with openai.OpenAI(base_url=f"http://{cluster.http}/v1", api_key="none", max_retries=0,
-                       http_client=httpx.Client(trust_env=False)) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def answer(client):
     return client.chat.completions.create(messages=MESSAGES, **GREEDY)
 

@@ -49,7 +49,7 @@ std::unique_ptr<PipelineRun> Load(kernels::Ops* ops, int32_t n_stages) {
   return *std::move(run);
 }
 
-// Of the mean of `rows`, of length 1.
+// The vector of length 1 in the direction of the mean of `rows`.
 std::vector<float> Unit(const Rows& rows) {
   std::vector<double> sum(rows.front().size());
   for (const auto& row : rows) {

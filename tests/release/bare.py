@@ -36,7 +36,7 @@ def _with_dependencies(names, stanzas):
         name = name if name in stanzas else provided.get(name)
         if name and name not in found:
             found.add(name)
-            # Of alternatives, the ones that are installed here.
+            # All alternatives are tried; those that are installed here have a stanza.
             left += re.findall(r"([a-z0-9][\w.+-]+)(?::any)?(?: \([^)]*\))?(?=[,|\s]|$)",
                                ", ".join(stanzas[name].get(key, "") for key in ("Pre-Depends", "Depends")))
     return found

@@ -63,7 +63,7 @@ class Pooler {
   const size_t hidden_size_;
   StageModel* const model_;
   kernels::Ops* const ops_;
-  // Of the current step; rows_ has at most max_logit_rows.
+  // These two are the current step's; rows_ has at most max_logit_rows.
   std::vector<PendingPool::Part> parts_;
   std::vector<int32_t> rows_;
   // Thread of Finish. By slot: sums of the rows so far, for means; empty before the first.

@@ -18,13 +18,22 @@ void Read(JsonFields& fields, Request& request) {
     request.set_priority(static_cast<int32_t>(*priority));
   }
   if (const auto salt = fields.String("cache_salt")) request.set_cache_salt(*salt);
+}
+
+template <typename Request>
+void ReadForText(JsonFields& fields, Request& request) {
+  Read(fields, request);
   if (const auto skip = fields.Bool("skip_special_tokens")) request.set_skip_special_tokens(*skip);
 }
 
 }  // namespace
 
-void ReadCommon(JsonFields& fields, v1::GenerateRequest& request) { Read(fields, request); }
+void ReadCommon(JsonFields& fields, v1::GenerateRequest& request) { ReadForText(fields, request); }
 
-void ReadCommon(JsonFields& fields, v1::ChatRequest& request) { Read(fields, request); }
+void ReadCommon(JsonFields& fields, v1::ChatRequest& request) { ReadForText(fields, request); }
+
+void ReadCommon(JsonFields& fields, v1::EmbedRequest& request) { Read(fields, request); }
+
+void ReadCommon(JsonFields& fields, v1::RerankRequest& request) { Read(fields, request); }
 
 }  // namespace stagecoach::router::http

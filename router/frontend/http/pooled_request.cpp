@@ -11,29 +11,14 @@
 #include <vector>
 
 #include "common/status.h"
-#include "router/access/request_id.h"
+#include "router/frontend/http/common_fields.h"
 #include "router/frontend/http/json_fields.h"
+#include "router/frontend/http/usage_json.h"
 
 namespace stagecoach::router::http {
 namespace {
 
 namespace json = boost::json;
-
-// The fields that Embed and Rerank share.
-template <typename Request>
-void ReadShared(JsonFields& fields, Request& request) {
-  request.set_model(fields.String("model").value_or(""));
-  if (const auto id = fields.String("request_id")) {
-    if (!IsFitRequestId(*id)) {
-      fields.Refuse("request_id", "must be printable ASCII without spaces, at most 256 bytes");
-    }
-    request.set_request_id(*id);
-  }
-  if (const auto priority = fields.Integer("priority", kMinInt32, kMaxInt32)) {
-    request.set_priority(static_cast<int32_t>(*priority));
-  }
-  request.set_cache_salt(fields.String("cache_salt").value_or(""));
-}
 
 // Fields of other servers that cut texts short.
 void RefuseCuts(JsonFields& fields, std::initializer_list<std::string_view> names) {
@@ -106,7 +91,7 @@ std::string Base64(const v1::Embedding& embedding) {
 json::object UsageJson(const v1::Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens()},
           {"total_tokens", usage.prompt_tokens()},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens()}}}};
+          {"prompt_tokens_details", CachedJson(usage)}};
 }
 
 }  // namespace
@@ -115,7 +100,7 @@ absl::StatusOr<EmbeddingsForm> ParseEmbeddings(std::string_view body) {
   SC_ASSIGN_OR_RETURN(const json::object object, ParseObject(body));
   JsonFields fields(object);
   EmbeddingsForm form;
-  ReadShared(fields, form.request);
+  ReadCommon(fields, form.request);
   RefuseCuts(fields, {"truncate_prompt_tokens"});
   ReadInput(fields, form.request);
   const std::string format = fields.String("encoding_format").value_or("float");
@@ -134,7 +119,7 @@ absl::StatusOr<RerankForm> ParseRerank(std::string_view body) {
   SC_ASSIGN_OR_RETURN(const json::object object, ParseObject(body));
   JsonFields fields(object);
   RerankForm form;
-  ReadShared(fields, form.request);
+  ReadCommon(fields, form.request);
   RefuseCuts(fields, {"truncate_prompt_tokens", "max_tokens_per_doc", "max_chunks_per_doc"});
   const auto query = fields.String("query");
   if (!query) fields.Refuse("query", "is missing");
