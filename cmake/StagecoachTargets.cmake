@@ -1,5 +1,10 @@
 # One library per folder; its tests are in the same folder.
 option(STAGECOACH_UNITY "Compile a library's sources twelve at a time: faster for whole builds, slower for small changes" OFF)
+if(STAGECOACH_UNITY)
+  # Groups include their sources by absolute paths. With relative ones in __FILE__, programs don't name the folder that
+  # built them, and a clone elsewhere reuses the compiler cache.
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
+endif()
 
 if(Catch2_FOUND)
   include(Catch)

@@ -62,18 +62,15 @@ inline float LoadElement(const void* data, DType dtype, size_t index) {
   return dtype == DType::kBF16 ? FloatFromBF16(bits) : FloatFromF16(bits);
 }
 
+// `data` may be unaligned, as for LoadElement.
 inline void StoreElement(void* data, DType dtype, size_t index, float value) {
-  switch (dtype) {
-    case DType::kF32:
-      static_cast<float*>(data)[index] = value;
-      return;
-    case DType::kBF16:
-      static_cast<uint16_t*>(data)[index] = BF16FromFloat(value);
-      return;
-    case DType::kF16:
-      static_cast<uint16_t*>(data)[index] = F16FromFloat(value);
-      return;
+  char* const at = static_cast<char*>(data) + index * DTypeBytes(dtype);
+  if (dtype == DType::kF32) {
+    std::memcpy(at, &value, sizeof(value));
+    return;
   }
+  const uint16_t bits = dtype == DType::kBF16 ? BF16FromFloat(value) : F16FromFloat(value);
+  std::memcpy(at, &bits, sizeof(bits));
 }
 
 }  // namespace stagecoach

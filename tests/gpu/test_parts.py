@@ -145,7 +145,7 @@ def test_a_stall_is_noticed_or_there_is_none(monkeypatch, results, is_needed, si
     server = types.SimpleNamespace(spec=Spec("demo", 2), command="stagecoach serve")
 
     def run():
-        stop.run_pause(server, results, Flow(silence_s), 1, "thread_compute", "thread compute of stage 1", hold(),
+        stop.run_pause(server, results, Flow(silence_s), [1], "thread_compute", "thread compute of stage 1", hold(),
                        is_needed)
 
     if fails:

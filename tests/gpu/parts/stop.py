@@ -88,18 +88,25 @@ def await_ready(server, load):
     return seconds
 
 
-def run_pause(server, results, load, stage, name, what, hold, is_needed):
-    """Stops something until it is noticed, and lets it go on."""
+def blamed(stage, thread):
+    """The stages that the metrics name if a thread of `stage` is stopped. A stage whose thread for metadata is stopped never
+    starts its step. From outside this looks as if the previous stage had not passed the metadata on."""
+    return [stage - 1, stage] if thread == "metadata" and stage > 0 else [stage]
+
+
+def run_pause(server, results, load, stages_blamed, name, what, hold, is_needed):
+    """Stops something of the last stage blamed until it is noticed, and lets it go on."""
+    stage = stages_blamed[-1]
     await_ready(server, load)
     load.forget_gaps()
     with hold:
         seconds = noticed_after_s(server, load)
         gap_s = load.longest_gap_s()
         if seconds is not None:
-            seconds_until(lambda: stalled(server), NOTICE_S)
+            seconds_until(lambda: stalled(server) == stages_blamed, NOTICE_S)
         named = stalled(server)
     again_s = await_ready(server, load)
-    if is_needed and named != [stage]:
+    if is_needed and named != stages_blamed:
         raise client.CheckFailed(f"{what} is stopped for {HOLD_S if seconds is None else seconds:.1f} s, and the "
                                  f"metrics name {named or 'no stage'}")
     unit = (f"s from the stop of {what} to the notice" if is_needed else
@@ -112,7 +119,7 @@ def run_pause(server, results, load, stage, name, what, hold, is_needed):
 
 def run_process(server, results, stage):
     with Load(server) as load:
-        run_pause(server, results, load, stage, "process", f"stage {stage} of {server.spec.stages}",
+        run_pause(server, results, load, [stage], "process", f"stage {stage} of {server.spec.stages}",
                   stopped_process(server.workers[stage]), is_needed=True)
 
 
@@ -128,7 +135,7 @@ def run_threads(server, results, stage, only):
             if only and name not in only or load.errors:
                 continue
             try:
-                run_pause(server, results, load, stage, f"thread_{kind}", f"thread {name} of stage {stage}",
+                run_pause(server, results, load, blamed(stage, name), f"thread_{kind}", f"thread {name} of stage {stage}",
                           held_thread(worker, name), name in NEEDED)
             except client.CheckFailed as failure:
                 failures.append(str(failure))
