@@ -30,6 +30,7 @@ void AddCheck(CLI::App& app, Command& command);
 void AddPlan(CLI::App& app, Command& command);
 void AddDoctor(CLI::App& app, Command& command);
 void AddTimeline(CLI::App& app, Command& command);
+void AddQuantize(CLI::App& app, Command& command);
 void AddKv(CLI::App& app, Command& command);
 // They look at all other commands when they run.
 void AddConfig(CLI::App& app, Command& command);

@@ -32,6 +32,7 @@ class Program {
     AddPlan(app_, command_);
     AddDoctor(app_, command_);
     AddTimeline(app_, command_);
+    AddQuantize(app_, command_);
     AddKv(app_, command_);
     AddConfigFlags(app_);
     AddConfig(app_, command_);

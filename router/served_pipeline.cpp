@@ -183,6 +183,7 @@ std::vector<v1::StageStatus> ServedPipeline::StageStatuses() const {
     status.set_n_layers(stage.layers.count);
     status.set_device(stage.device);
     status.set_stalled(stalled[statuses.size() - 1]);
+    status.mutable_weights()->insert(stage.weights.begin(), stage.weights.end());
   }
   return statuses;
 }

@@ -102,11 +102,18 @@ class Checker {
   }
 
   void TensorsAndMemory(const ModelSpec& spec) {
+    if (const absl::Status config = CheckLoadConfig(options_.config); !config.ok()) {
+      Problem(Part::kModel, config);
+    }
+    if (options_.on_gpus && QuantizeTo(options_.config)) {
+      Problem(Part::kModel, "--quantize: only CPUs compute on quantized weights so far");
+    }
     std::vector<Storage> stored;
     if (options_.config.load_format() != v1::LOAD_FORMAT_DUMMY) {
       worker::StageWeights targets;
       const worker::WeightPlan plan = PlanWholeModel(spec, &targets);
-      const worker::CheckpointOptions checkpoint(dir_, options_.config.adapter_dir());
+      const worker::CheckpointOptions checkpoint(dir_, options_.config.adapter_dir(),
+                                                 QuantizeTo(options_.config));
       const worker::CheckpointVerdict verdict =
           worker::CheckCheckpoint(checkpoint, spec, plan.requests);
       for (const std::string& line : MergeLines(verdict.problems)) Problem(Part::kTensors, line);
@@ -115,6 +122,8 @@ class Checker {
         for (size_t i = 0; i < plan.requests.size(); ++i) {
           stored.push_back({(*source)->dtype(i), (*source)->encoding(i)});
         }
+      } else if (verdict.ok()) {
+        Problem(Part::kTensors, source.status());
       }
     }
     absl::StatusOr<ModelFacts> facts =

@@ -30,6 +30,27 @@ v1::DType ToProto(std::optional<DType> dtype) {
   return v1::DTYPE_UNSPECIFIED;
 }
 
+std::optional<Code> QuantizeTo(const v1::LoadConfig& config) {
+  switch (config.quantize()) {
+    case v1::QUANTIZE_FP8:
+      return Code::kFp8;
+    case v1::QUANTIZE_INT8:
+      return Code::kInt8;
+    case v1::QUANTIZE_INT4:
+      return Code::kInt4;
+    default:
+      return std::nullopt;
+  }
+}
+
+absl::Status CheckLoadConfig(const v1::LoadConfig& config) {
+  if (config.quantize() != v1::QUANTIZE_NONE && config.dtype() != v1::DTYPE_UNSPECIFIED) {
+    return absl::InvalidArgumentError(
+        "--quantize and --dtype both say how weights are kept: leave one of them out");
+  }
+  return absl::OkStatus();
+}
+
 bool v1::operator==(const LoadConfig& a, const LoadConfig& b) {
   return google::protobuf::util::MessageDifferencer::Equals(a, b);
 }

@@ -3,7 +3,9 @@
 
 #include <optional>
 
+#include "absl/status/status.h"
 #include "common/dtype.h"
+#include "common/encoding/encoding.h"
 #include "stagecoach/v1/load.pb.h"
 
 namespace stagecoach {
@@ -11,6 +13,11 @@ namespace stagecoach {
 // The type of weights and KV cache. Absent: as the checkpoint stores it.
 std::optional<DType> DTypeOf(const v1::LoadConfig& config);
 v1::DType ToProto(std::optional<DType> dtype);
+
+// The code of linear layers' weights. Absent: as the checkpoint stores them.
+std::optional<Code> QuantizeTo(const v1::LoadConfig& config);
+// INVALID_ARGUMENT: two of the values exclude each other.
+absl::Status CheckLoadConfig(const v1::LoadConfig& config);
 
 namespace v1 {
 bool operator==(const LoadConfig& a, const LoadConfig& b);

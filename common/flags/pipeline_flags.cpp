@@ -13,12 +13,17 @@ constexpr FlagTable::Choice<v1::DType> kDTypes[] = {{"auto", v1::DTYPE_UNSPECIFI
                                                     {"bfloat16", v1::DTYPE_BFLOAT16}};
 constexpr FlagTable::Choice<v1::LoadFormat> kLoadFormats[] = {{"auto", v1::LOAD_FORMAT_AUTO},
                                                               {"dummy", v1::LOAD_FORMAT_DUMMY}};
+constexpr FlagTable::Choice<v1::Quantize> kQuantize[] = {{"off", v1::QUANTIZE_NONE},
+                                                         {"fp8", v1::QUANTIZE_FP8},
+                                                         {"int8", v1::QUANTIZE_INT8},
+                                                         {"int4", v1::QUANTIZE_INT4}};
 constexpr FlagTable::Choice<MeasureStages> kMeasureStages[] = {
     {"auto", MeasureStages::kAuto}, {"on", MeasureStages::kOn}, {"off", MeasureStages::kOff}};
 
 void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
   Config& config = flags.load.config;
   DeclareDType(table, config);
+  DeclareQuantize(table, config);
   table
       .AddChoice(
           "--load-format", Field(config, &Config::load_format, &Config::set_load_format),
@@ -193,6 +198,15 @@ CLI::Option* DeclareDType(FlagTable& table, Config& config) {
       .AddChoice("--dtype", Field(config, &Config::dtype, &Config::set_dtype), kDTypes,
                  "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
       ->type_name("TYPE");
+}
+
+CLI::Option* DeclareQuantize(FlagTable& table, Config& config) {
+  return table
+      .AddChoice("--quantize", Field(config, &Config::quantize, &Config::set_quantize), kQuantize,
+                 "Quantize the weights of linear layers while they are read, which takes less "
+                 "memory and is faster, and costs some accuracy. Embeddings, lm_head and routers "
+                 "stay as stored. CPUs only")
+      ->type_name("FORMAT");
 }
 
 void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags) {

@@ -64,7 +64,8 @@ struct PipelineFlags {
 
 void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags);
 
-// --dtype, also for commands that only look at a model.
+// --dtype and --quantize, also for commands that only look at a model.
 CLI::Option* DeclareDType(FlagTable& table, v1::LoadConfig& config);
+CLI::Option* DeclareQuantize(FlagTable& table, v1::LoadConfig& config);
 
 }  // namespace stagecoach

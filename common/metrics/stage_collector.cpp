@@ -71,7 +71,9 @@ class Page {
       const v1::Metric& metric = field->options().GetExtension(v1::metric);
       Labels extra = outer;
       if (metric.has_label()) extra.emplace_back(metric.label().name(), metric.label().value());
-      if (field->message_type() == v1::Histogram::descriptor()) {
+      if (field->is_map()) {
+        AddMap(field, metric, messages, outer);
+      } else if (field->message_type() == v1::Histogram::descriptor()) {
         AddHistograms(field, metric, messages, extra);
       } else if (field->message_type() != nullptr) {
         std::vector<const Message*> inner;
@@ -102,6 +104,24 @@ class Page {
         of_stage.counter.value = value;
       } else {
         of_stage.gauge.value = value;
+      }
+    }
+  }
+
+  // A series for each key of a map<string, uint64>.
+  void AddMap(const FieldDescriptor* field, const v1::Metric& metric,
+              const std::vector<const Message*>& messages, const Labels& outer) {
+    const FieldDescriptor* const key = field->message_type()->map_key();
+    const FieldDescriptor* const number = field->message_type()->map_value();
+    MetricFamily& family = FamilyOf(metric.name(), metric.help(), MetricType::Gauge);
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (messages[i] == nullptr) continue;
+      const Reflection& reflection = *messages[i]->GetReflection();
+      for (int n = 0; n < reflection.FieldSize(*messages[i], field); ++n) {
+        const Message& entry = reflection.GetRepeatedMessage(*messages[i], field, n);
+        Labels extra = outer;
+        extra.emplace_back(metric.label().name(), entry.GetReflection()->GetString(entry, key));
+        NewMetric(family, i, extra).gauge.value = NumberIn(entry, number);
       }
     }
   }

@@ -19,6 +19,7 @@ v1::StatsResponse Stats() {
   stats.mutable_tokens_channel()->set_sent_frames(6);
   stats.mutable_load()->set_read_ms(250);
   stats.mutable_memory()->set_kv_bytes(1 << 20);
+  (*stats.mutable_memory()->mutable_weights())["INT4 in groups of 128"] = 4096;
   v1::Histogram& hops = *stats.mutable_hop_seconds();
   hops.add_bounds(0.001);
   hops.add_bounds(0.01);
@@ -50,6 +51,8 @@ TEST_CASE("the page shows stages that answer, and which stage does not") {
            "stagecoach_stage_hop_seconds_bucket{model_name=\"m\",stage=\"1\",le=\"+Inf\"} 6",
            "stagecoach_stage_hop_seconds_sum{model_name=\"m\",stage=\"1\"} 0.5",
            "stagecoach_stage_memory_bytes{model_name=\"m\",stage=\"1\",kind=\"kv\"} 1048576",
+           "stagecoach_stage_weights_bytes{model_name=\"m\",stage=\"1\",encoding=\"INT4 in groups "
+           "of 128\"} 4096",
            "stagecoach_stage_load_seconds{model_name=\"m\",stage=\"1\",phase=\"read\"} 0.25",
        }) {
     INFO(page);

@@ -430,6 +430,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
     pipeline.stages.push_back(
         {.address = worker.address,
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
+         .weights = {worker.memory.weights().begin(), worker.memory.weights().end()},
          .numerics = d.numerics(),
          .layers = layers[worker.stage],
          .largest_step = std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms()),

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -34,7 +35,8 @@ struct PipelineOptions {
 
 struct PipelineStage {
   std::string address;
-  std::string device;    // "cpu: AMD EPYC ..., AVX2"
+  std::string device;                       // "cpu: AMD EPYC ..., AVX2"
+  std::map<std::string, uint64_t> weights;  // bytes by encoding
   std::string numerics;  // of its worker; a replacement must have the same. Empty: unknown
   LayerRange layers;
   // Duration of the largest step, measured during the load.

@@ -12,7 +12,7 @@ import sys
 ALLOWED = {
     "proto": [],
     "common": [],
-    "common/config": ["common", "proto"],
+    "common/config": ["common", "common/encoding", "proto"],
     "common/encoding": ["common"],
     "common/fd_store": ["common", "proto"],
     "common/flags": ["common", "common/config", "proto"],
@@ -62,11 +62,13 @@ ALLOWED = {
     "cli/doctor": ["cli/check", "kernels/cpu", "common"],
     "cli/plan": ["cli/check", "router/sizing", "worker/model", "kernels/cuda", "common", "common/config", "common/model",
                  "proto"],
+    "cli/quantize": ["cli/check", "worker/loader", "common", "common/encoding", "common/model"],
     "cli/kv": ["worker/kv_store", "common"],
     "cli/timeline": ["common", "common/flight"],
     "cli/bench": ["common", "common/rpc", "proto"],
     "cli/drill": ["cli/bench", "common", "proto"],
-    "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/drill", "cli/kv", "cli/launch", "cli/plan", "cli/timeline", "common",
+    "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/drill", "cli/kv", "cli/launch", "cli/plan", "cli/quantize",
+            "cli/timeline", "common",
             "common/config", "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access",
             "worker/kv_store"],
 }

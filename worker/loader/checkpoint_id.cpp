@@ -97,17 +97,17 @@ absl::Status AddAdapter(const std::string& dir, Digest& digest) {
 
 }  // namespace
 
-absl::StatusOr<std::string> CheckpointId(const std::string& model_path,
-                                         const std::string& adapter_dir, bool has_weights) {
+absl::StatusOr<std::string> CheckpointId(const CheckpointOptions& options, bool has_weights) {
   Digest digest;
-  const std::filesystem::path path(model_path);
+  const std::filesystem::path path(options.model_path);
   if (std::error_code error; std::filesystem::is_directory(path, error)) {
     SC_RETURN_IF_ERROR(AddFile(path / "config.json", UINT64_MAX, digest));
   } else {
     SC_RETURN_IF_ERROR(AddFile(path, kMostMetadata, digest));
   }
-  if (has_weights) SC_RETURN_IF_ERROR(AddWeights(model_path, digest));
-  if (!adapter_dir.empty()) SC_RETURN_IF_ERROR(AddAdapter(adapter_dir, digest));
+  if (has_weights) SC_RETURN_IF_ERROR(AddWeights(options.model_path, digest));
+  if (!options.adapter_dir.empty()) SC_RETURN_IF_ERROR(AddAdapter(options.adapter_dir, digest));
+  if (options.quantize_to) digest.Add(EncodingName(*options.quantize_to));
   return digest.End();
 }
 

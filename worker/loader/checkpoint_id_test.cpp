@@ -14,7 +14,7 @@ constexpr const char* kHeader =
 
 std::string IdOf(const std::string& path, const std::string& adapter = "",
                  bool has_weights = true) {
-  const auto id = CheckpointId(path, adapter, has_weights);
+  const auto id = CheckpointId({path, adapter}, has_weights);
   INFO(id.status());
   REQUIRE(id.ok());
   CHECK(id->size() == 32);
@@ -51,10 +51,23 @@ TEST_CASE("a merged adapter gives another id") {
   CHECK(IdOf(base.path(), adapter.path()) != IdOf(base.path(), other.path()));
 }
 
+TEST_CASE("quantizing gives another id, also of made-up weights") {
+  TempDir dir;
+  WriteModel(dir, std::string(1024, 'w'));
+  for (const bool has_weights : {true, false}) {
+    const std::string plain = IdOf(dir.path(), "", has_weights);
+    const auto int4 = CheckpointId({dir.path(), "", Code::kInt4}, has_weights);
+    const auto int8 = CheckpointId({dir.path(), "", Code::kInt8}, has_weights);
+    REQUIRE((int4.ok() && int8.ok()));
+    CHECK(*int4 != plain);
+    CHECK(*int4 != *int8);
+  }
+}
+
 TEST_CASE("without weights there is no id, and the error names what is missing") {
   TempDir dir;
   dir.Write("config.json", "{}");
-  CHECK(CheckpointId(dir.path(), "", true).status().code() == absl::StatusCode::kNotFound);
+  CHECK(CheckpointId({dir.path()}, true).status().code() == absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -66,9 +66,11 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
     return absl::InvalidArgumentError(fmt::format("{}: the weights do not fit config.json: {}",
                                                   files.source(), fmt::join(parts, "; ")));
   }
-  auto source = std::make_unique<CheckpointSource>(std::move(found.placed));
-  if (!adapter) return source;
-  return MergeAdapter(std::move(source), *std::move(adapter), requests);
+  std::unique_ptr<WeightSource> source =
+      std::make_unique<CheckpointSource>(std::move(found.placed));
+  if (adapter) source = MergeAdapter(std::move(source), *std::move(adapter), requests);
+  if (!options.quantize_to) return source;
+  return QuantizeLinears(std::move(source), *options.quantize_to, requests);
 }
 
 }  // namespace stagecoach::worker

@@ -1,14 +1,12 @@
-#include <algorithm>
 #include <string_view>
-#include <thread>
 
+#include "worker/loader/side_by_side.h"
 #include "worker/loader/weight_source.h"
 
 namespace stagecoach::worker {
 namespace {
 
 constexpr size_t kWorthThread = size_t{1} << 18;  // values
-const size_t kMostThreads = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
 
 // FNV-1a, because std::hash may differ between machines.
 uint64_t HashName(std::string_view name) {
@@ -36,21 +34,13 @@ class DummyWeights final : public WeightSource {
     const uint64_t key = HashName(tensor.name);
     const uint64_t first = static_cast<uint64_t>(first_row) * tensor.cols;
     rows_.resize(static_cast<size_t>(n_rows * tensor.cols));
-    const auto fill = [&](size_t begin, size_t end) {
+    SideBySide(rows_.size(), kWorthThread, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
         const uint64_t bits = Mix(key + (first + i) * 0x9e3779b97f4a7c15u);
         const float unit = static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
         rows_[i] = tensor.dummy_center + tensor.dummy_spread * unit;
       }
-    };
-    const size_t n_parts = std::clamp<size_t>(rows_.size() / kWorthThread, 1, kMostThreads);
-    std::vector<std::thread> threads;
-    for (size_t part = 1; part < n_parts; ++part) {
-      threads.emplace_back(fill, rows_.size() * part / n_parts,
-                           rows_.size() * (part + 1) / n_parts);
-    }
-    fill(0, rows_.size() / n_parts);
-    for (std::thread& thread : threads) thread.join();
+    });
     return {rows_.data(), DType::kF32};
   }
 

@@ -26,6 +26,7 @@ struct TensorRequest {
   float dummy_center = 0;
   float dummy_spread = 0;
   bool transposed = false;         // stored as [cols, rows] in the checkpoint, as in GPT-2's Conv1D
+  bool is_linear = false;          // a linear layer's matrix, which quantize_to applies to
   Quantization quantization = {};  // of the checkpoint; a matrix may still be plain
 };
 
@@ -58,13 +59,17 @@ class WeightSource {
 };
 
 struct CheckpointOptions {
-  CheckpointOptions(std::string model, std::string adapter = "")
-      : model_path(std::move(model)), adapter_dir(std::move(adapter)) {}
+  CheckpointOptions(std::string model, std::string adapter = "",
+                    std::optional<Code> quantize = std::nullopt)
+      : model_path(std::move(model)), adapter_dir(std::move(adapter)), quantize_to(quantize) {}
 
   // A folder (safetensors or PyTorch .bin, one file or shards with an index), or a .gguf file.
   std::string model_path;
   // peft's folder of a LoRA adapter to merge into the weights. Empty: none.
   std::string adapter_dir;
+  // Quantizes linear layers to this grouped code while they are read (common/encoding/
+  // encode_rows.h).
+  std::optional<Code> quantize_to;
 };
 
 // With an index, opens only the files that hold a requested tensor. Accepts names with and without
@@ -78,5 +83,10 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
 // Dummy values depend only on the tensor's name and the element's index.
 std::unique_ptr<WeightSource> MakeDummyWeights(DType dtype,
                                                std::span<const TensorRequest> requests);
+
+// `source` with the matrices of linear layers quantized, as CheckpointOptions::quantize_to says.
+// Rows() still returns the values of before. INVALID_ARGUMENT: one of them is quantized already.
+absl::StatusOr<std::unique_ptr<WeightSource>> QuantizeLinears(
+    std::unique_ptr<WeightSource> source, Code code, std::span<const TensorRequest> requests);
 
 }  // namespace stagecoach::worker

@@ -73,6 +73,9 @@ class StageModelImpl final : public StageModel {
 
   const ModelSpec& spec() const override { return spec_; }
   uint64_t weights_bytes() const override { return weights_->n_bytes; }
+  std::map<std::string, uint64_t> weights_by_encoding() const override {
+    return weights_->bytes_by_encoding;
+  }
   uint64_t scratch_bytes() const override { return scratch_bytes_; }
   std::vector<uint64_t> kv_block_bytes() const override { return kv_.block_bytes(); }
   std::vector<KvPart> kv_parts() const override { return kv_.parts(); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,6 +74,8 @@ class StageModel {
 
   virtual const ModelSpec& spec() const = 0;
   virtual uint64_t weights_bytes() const = 0;
+  // Parts of weights_bytes(), by EncodingName.
+  virtual std::map<std::string, uint64_t> weights_by_encoding() const { return {}; }
   virtual uint64_t scratch_bytes() const = 0;
   // By KV group: bytes of one block over this stage's layers of the group (0: no layers here).
   virtual std::vector<uint64_t> kv_block_bytes() const = 0;

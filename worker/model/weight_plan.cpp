@@ -115,9 +115,11 @@ class Planner {
         return WithNumber(WithNumber(pattern, layer_), e);
       };
       const std::string gate = name(names.expert_gate), up = name(names.expert_up);
-      Matrix(&to->expert_up[static_cast<size_t>(e)], hidden, {{gate, width}, {up, width}});
+      Matrix(&to->expert_up[static_cast<size_t>(e)], hidden, {{gate, width}, {up, width}},
+             /*transposed=*/false, /*is_linear=*/true);
       const std::string down = name(names.expert_down);
-      Matrix(&to->expert_down[static_cast<size_t>(e)], width, {{down, hidden}});
+      Matrix(&to->expert_down[static_cast<size_t>(e)], width, {{down, hidden}},
+             /*transposed=*/false, /*is_linear=*/true);
     }
   }
 
@@ -133,8 +135,9 @@ class Planner {
     return plan_.requests.size() - 1;
   }
 
+  // is_linear: --quantize applies to it.
   void Matrix(kernels::Matrix* target, int32_t cols, std::initializer_list<Piece> pieces,
-              bool transposed = false) {
+              bool transposed = false, bool is_linear = false) {
     MatrixPlan matrix{target, 0, cols, {}};
     // A uniform distribution of half-width sqrt(3 / fan_in) has a standard deviation of 1 /
     // sqrt(fan_in).
@@ -144,6 +147,7 @@ class Planner {
           Request(WithNumber(piece.pattern, layer_) + ".weight", piece.rows, cols,
                   /*is_vector=*/false, 0, spread);
       plan_.requests[request].transposed = transposed;
+      plan_.requests[request].is_linear = is_linear;
       matrix.parts.push_back({request, matrix.rows});
       matrix.rows += piece.rows;
     }
@@ -164,7 +168,7 @@ class Planner {
 
   void Linear(kernels::Matrix* target, kernels::Buffer* bias, bool has_bias, int32_t cols,
               std::initializer_list<Piece> pieces) {
-    Matrix(target, cols, pieces, spec_.transposed_linears);
+    Matrix(target, cols, pieces, spec_.transposed_linears, /*is_linear=*/true);
     if (has_bias) Vector(bias, ".bias", 0, pieces);
   }
 

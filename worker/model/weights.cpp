@@ -1,5 +1,7 @@
 #include "worker/model/weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -94,19 +96,27 @@ class WeightReader {
     return is_quantized ? parts : std::vector<kernels::MatrixPart>();
   }
 
-  // Bytes on the device, of each weight. `wanted`: as for Read.
-  std::vector<uint64_t> DeviceBytes(std::optional<DType> wanted, DType model_dtype) const {
-    std::vector<uint64_t> bytes;
+  struct OnDevice {
+    Encoding encoding;  // of the first part
+    uint64_t bytes = 0;
+  };
+
+  // Each weight on the device. `wanted`: as for Read.
+  std::vector<OnDevice> DeviceBytes(std::optional<DType> wanted, DType model_dtype) const {
+    std::vector<OnDevice> weights;
     for (const MatrixPlan& matrix : plan_.matrices) {
       const std::vector<kernels::MatrixPart> kept = KeptParts(wanted, matrix);
-      bytes.push_back(kept.empty() ? ops_->MatrixBytes(matrix.rows, matrix.cols,
-                                                       DTypeOf(wanted, model_dtype, matrix))
-                                   : ops_->MatrixBytes(kept, matrix.cols));
+      if (kept.empty()) {
+        const DType dtype = DTypeOf(wanted, model_dtype, matrix);
+        weights.push_back({CodeOf(dtype), ops_->MatrixBytes(matrix.rows, matrix.cols, dtype)});
+      } else {
+        weights.push_back({kept.front().encoding, ops_->MatrixBytes(kept, matrix.cols)});
+      }
     }
     for (const VectorPlan& vector : plan_.vectors) {
-      bytes.push_back(static_cast<size_t>(vector.n) * sizeof(float));
+      weights.push_back({Code::kF32, static_cast<size_t>(vector.n) * sizeof(float)});
     }
-    return bytes;
+    return weights;
   }
 
   // wanted: the dtype of all matrices. If absent, each matrix keeps its stored dtype, or gets the
@@ -197,6 +207,19 @@ class WeightReader {
   uint64_t n_bytes_done_ = 0, n_bytes_total_ = 0;
 };
 
+// A device that would expand quantized weights gains nothing from --quantize.
+absl::Status CheckKept(const WeightPlan& plan, const WeightSource& source,
+                       const kernels::Ops& ops) {
+  for (const MatrixPlan& matrix : plan.matrices) {
+    const std::optional<Encoding> encoding = source.encoding(matrix.parts.front().request);
+    if (!encoding || !IsQuantized(encoding->code) || ops.Keeps(*encoding, matrix.cols)) continue;
+    return absl::UnimplementedError(
+        fmt::format("--quantize: {} does not compute on {} weights; only CPUs do so far",
+                    ops.Describe(), EncodingName(*encoding)));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<TensorRequest> WholeModelRequests(StageModelOptions options, const ModelSpec& spec) {
   options.first_layer = 0;
   options.n_layers = spec.n_layers();
@@ -212,19 +235,27 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
                                                           const LoadProgressFn& progress) {
   auto weights = std::make_unique<StageWeights>();
   const WeightPlan plan = PlanWeights(options, spec, weights.get());
+  SC_RETURN_IF_ERROR(CheckLoadConfig(options.config));
+  const std::optional<Code> quantize_to = QuantizeTo(options.config);
   std::unique_ptr<WeightSource> source;
   if (options.config.load_format() == v1::LOAD_FORMAT_DUMMY) {
     source = MakeDummyWeights(spec.stored_dtype, plan.requests);
+    if (quantize_to) {
+      SC_ASSIGN_OR_RETURN(source, QuantizeLinears(std::move(source), *quantize_to, plan.requests));
+    }
   } else {
-    const CheckpointOptions checkpoint(options.model_dir, options.config.adapter_dir());
+    const CheckpointOptions checkpoint(options.model_dir, options.config.adapter_dir(),
+                                       quantize_to);
     SC_RETURN_IF_ERROR(CheckNames(checkpoint, spec, WholeModelRequests(options, spec)));
     SC_ASSIGN_OR_RETURN(source, OpenCheckpoint(checkpoint, plan.requests));
   }
+  if (quantize_to) SC_RETURN_IF_ERROR(CheckKept(plan, *source, *ops));
   WeightReader reader(plan, source.get(), ops, progress);
   const std::optional<DType> dtype = DTypeOf(options.config);
   uint64_t n_rounded = 0;
-  for (const uint64_t n : reader.DeviceBytes(dtype, spec.stored_dtype)) {
+  for (const auto& [encoding, n] : reader.DeviceBytes(dtype, spec.stored_dtype)) {
     weights->n_bytes += n;
+    weights->bytes_by_encoding[EncodingName(encoding)] += n;
     n_rounded += WeightPlaces::RoundUp(n);
   }
   const LastingMemory& lasting = options.weights;

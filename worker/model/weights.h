@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -45,6 +47,7 @@ struct StageWeights {
   kernels::Matrix project_out;                  // [P, H]: last stage, if P differs from H
   kernels::Matrix lm_head;                      // [V, P]: last stage, untied
   uint64_t n_bytes = 0;
+  std::map<std::string, uint64_t> bytes_by_encoding;  // together n_bytes
 
   const kernels::Matrix& output_matrix() const { return lm_head.rows > 0 ? lm_head : embed; }
 };

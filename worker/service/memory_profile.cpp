@@ -233,6 +233,9 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   }
 
   report.set_weights_bytes(model.weights_bytes());
+  for (const auto& [encoding, bytes] : model.weights_by_encoding()) {
+    (*report.mutable_weights())[encoding] = bytes;
+  }
   report.set_scratch_bytes(model.scratch_bytes());
   report.set_kv_bytes(kv_bytes);
   for (const uint64_t bytes : block_bytes) report.add_kv_block_bytes(bytes);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/config/kv_tiers.h"
+#include "common/config/load_config.h"
 #include "common/kv_block.h"
 #include "common/laps.h"
 #include "common/mutex.h"
@@ -119,9 +120,10 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
                 laps.ToString());
   report.set_load_ms(load_ms);
   if (Exchange() != nullptr) {
-    SC_ASSIGN_OR_RETURN(*report.mutable_checkpoint_id(),
-                        CheckpointId(request.model_dir(), config.adapter_dir(),
-                                     config.load_format() != v1::LOAD_FORMAT_DUMMY));
+    SC_ASSIGN_OR_RETURN(
+        *report.mutable_checkpoint_id(),
+        CheckpointId({request.model_dir(), config.adapter_dir(), QuantizeTo(config)},
+                     config.load_format() != v1::LOAD_FORMAT_DUMMY));
   }
   kept_.KeepWeights(report);
   {

@@ -2,6 +2,8 @@
 
 #include <boost/json.hpp>
 #include <chrono>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace stagecoach::router::http {
@@ -48,11 +50,13 @@ std::string StatusJson(const v1::Model& model, const std::vector<std::optional<d
   for (const v1::StageStatus& stage : model.stages()) {
     const size_t i = stages.size();
     const bool known = i < compute_ms.size() && compute_ms[i].has_value();
+    const std::map<std::string, uint64_t> weights(stage.weights().begin(), stage.weights().end());
     stages.push_back(json::object{{"replica", stage.replica()},
                                   {"address", stage.address()},
                                   {"device", stage.device()},
                                   {"first_layer", stage.first_layer()},
                                   {"n_layers", stage.n_layers()},
+                                  {"weights", json::value_from(weights)},
                                   {"stalled", stage.stalled()},
                                   {"compute_ms", known ? json::value(*compute_ms[i]) : nullptr}});
   }
