@@ -26,7 +26,8 @@ struct SoftCapArgs {
 };
 
 // Return the kernel for Highway's chosen target at the time of the call; see cpu_target.h.
-CpuKernel<GemmArgs> ChooseGemm();
+// has_dots: the target is AVX3, and the machine has its extensions BF16 and VNNI.
+CpuKernel<GemmArgs> ChooseGemm(bool has_dots);
 CpuKernel<NormArgs> ChooseNorm();
 CpuKernel<RopeAppendArgs> ChooseRopeAppend();
 CpuKernel<AttentionArgs> ChooseAttention();

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "common/status.h"
+#include "kernels/cpu/bf16_dot-inl.h"
 #include "kernels/cpu/cpu_kernel.h"
 #include "kernels/cpu/fp8-inl.h"
 #include "kernels/cpu/gemm_blocks-inl.h"
@@ -26,10 +27,10 @@ namespace HWY_NAMESPACE {
 inline constexpr size_t kStreams = kMaxPanelsAtOnce;
 inline constexpr size_t kStreamsWidth = kStreams * kPanelRows;
 
-// Multiplies up to kBlockRows rows on all threads. mul(panels, n, c) multiplies n <= kStreams
+// Multiplies up to kMostRows rows on all threads. mul(panels, n, c) multiplies n <= kStreams
 // panels into c: [n_rows, kStreamsWidth]. Tasks have at least 64 KiB of weights, several per
 // thread, so that a slow thread gets fewer.
-template <typename F>
+template <size_t kMostRows = kBlockRows, typename F>
 void RunFewRows(const GemmSpan& span, ThreadPool& pool, const F& mul) {
   const size_t n_rows = static_cast<size_t>(span.args->n_rows);
   const size_t least = std::max<size_t>(1, (size_t{64} << 10) / span.panel_bytes);
@@ -44,7 +45,7 @@ void RunFewRows(const GemmSpan& span, ThreadPool& pool, const F& mul) {
       for (size_t p = first; p < span.n_panels && n < kStreams; p += length) {
         panels[n++] = span.panels + p * span.panel_bytes;
       }
-      HWY_ALIGN float c[kBlockRows * kStreamsWidth];
+      HWY_ALIGN float c[kMostRows * kStreamsWidth];
       mul(panels, n, c);
       for (size_t i = 0; i < n; ++i) {
         FinishPanel(span, first + i * length, 0, n_rows, c + i * kPanelRows, kStreamsWidth);
@@ -64,6 +65,35 @@ absl::Status GemmFloats(const GemmSpan& span, CpuContext& context) {
       });
   return absl::OkStatus();
 }
+
+#if HWY_TARGET == HWY_AVX3
+
+absl::Status GemmBf16Dots(const GemmSpan& span, CpuContext& context) {
+  using Tile = Bf16DotTile;
+  constexpr size_t kMostChunks = 2;
+  const GemmArgs& args = *span.args;
+  const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
+  const Tile tile{args.x.f32(), k};
+  const size_t n_chunks = (n_rows + Tile::kRows - 1) / Tile::kRows;
+  if (n_chunks > kMostChunks) return GemmBlocks(tile, span, context);
+  const size_t n_pairs = Tile::PairCount(k), chunk = (n_rows + n_chunks - 1) / n_chunks;
+  SC_ASSIGN_OR_RETURN(float* const scratch, context.scratch->Floats(n_rows * n_pairs));
+  uint32_t* const pairs = reinterpret_cast<uint32_t*>(scratch);
+  const auto rows_of = [&](size_t first) { return std::min(chunk, n_rows - first); };
+  for (size_t first = 0; first < n_rows; first += chunk) {
+    tile.CopyPairs(first, rows_of(first), 0, k, rows_of(first), pairs + first * n_pairs);
+  }
+  RunFewRows<kMostChunks * Tile::kRows>(
+      span, *context.pool, [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
+        for (size_t first = 0; first < n_rows; first += chunk) {
+          Tile::MulFew(rows_of(first), pairs + first * n_pairs, panels, n_panels, n_pairs,
+                       c + first * kStreamsWidth, kStreamsWidth);
+        }
+      });
+  return absl::OkStatus();
+}
+
+#endif
 
 // c: [n_panels, 16]
 template <typename Tile, size_t kPanels>
@@ -106,8 +136,13 @@ absl::Status GemmFp8(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
+// kDots: with the extensions BF16 and VNNI of AVX-512.
+template <bool kDots>
 absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
   using enum Code;
+#if HWY_TARGET == HWY_AVX3
+  if (kDots && span.encoding.code == kBF16) return GemmBf16Dots(span, context);
+#endif
   switch (span.encoding.code) {
     case kF32:
       return GemmFloats<DType::kF32>(span, context);
@@ -137,7 +172,8 @@ absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
-absl::Status Gemm(const GemmArgs& args, CpuContext& context) {
+template <bool kDots>
+absl::Status GemmParts(const GemmArgs& args, CpuContext& context) {
   for (MatrixParts parts(*args.w); !parts.at_end(); parts.Next()) {
     const GemmSpan span{.args = &args,
                         .panels = parts.panels(),
@@ -148,9 +184,18 @@ absl::Status Gemm(const GemmArgs& args, CpuContext& context) {
                         .n_outputs = parts.n_rows(),
                         .encoding = parts.encoding(),
                         .order = parts.order()};
-    SC_RETURN_IF_ERROR(GemmPart(span, context));
+    SC_RETURN_IF_ERROR(GemmPart<kDots>(span, context));
   }
   return absl::OkStatus();
+}
+
+absl::Status Gemm(const GemmArgs& args, CpuContext& context) {
+  return GemmParts<false>(args, context);
+}
+
+// REQUIRES: the machine has both extensions
+absl::Status GemmWithDots(const GemmArgs& args, CpuContext& context) {
+  return GemmParts < HWY_TARGET == HWY_AVX3 > (args, context);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -161,8 +206,11 @@ HWY_AFTER_NAMESPACE();
 namespace stagecoach::kernels {
 
 HWY_EXPORT(Gemm);
+HWY_EXPORT(GemmWithDots);
 
-CpuKernel<GemmArgs> ChooseGemm() { return &HWY_DYNAMIC_DISPATCH(Gemm); }
+CpuKernel<GemmArgs> ChooseGemm(bool has_dots) {
+  return has_dots ? &HWY_DYNAMIC_DISPATCH(GemmWithDots) : &HWY_DYNAMIC_DISPATCH(Gemm);
+}
 
 }  // namespace stagecoach::kernels
 #endif

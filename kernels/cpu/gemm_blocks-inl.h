@@ -20,9 +20,10 @@ HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {
 namespace HWY_NAMESPACE {
 
-// Tile (FloatTile, QuantTile) defines: kRows, rows per tile; kGroup, panels per tile; kInputs,
-// inputs per block; kXBytes and kWBytes, the size of packed copies of kRows rows and of kGroup
-// panels for one block of inputs; and the functions that make the copies and multiply them.
+// Tile (FloatTile, Bf16DotTile, QuantTile) defines: kRows, the most rows per tile; kRowStep, whose
+// multiples take time in proportion; kGroup, panels per tile; kInputs, inputs per block; kXBytes
+// and kWBytes, the size of packed copies of kRows rows and of kGroup panels for one block of
+// inputs; and the functions that make the copies and multiply them.
 //
 // One block of inputs of a panel group stays in L1 while all tiles of a block of rows use it. The
 // copy of that block of rows stays in L2 while all panels of a task use it.
@@ -36,7 +37,11 @@ absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& cont
   constexpr size_t kTileSums = Tile::kRows * Tile::kGroup * kPanelRows;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(span.args->n_rows);
   const size_t n_blocks = (k + Tile::kInputs - 1) / Tile::kInputs;
-  const size_t n_tiles = (n_rows + Tile::kRows - 1) / Tile::kRows;
+  // Tiles of equal size.
+  const size_t least_tiles = (n_rows + Tile::kRows - 1) / Tile::kRows;
+  const size_t even_rows = (n_rows + least_tiles - 1) / least_tiles;
+  const size_t tile_rows = (even_rows + Tile::kRowStep - 1) / Tile::kRowStep * Tile::kRowStep;
+  const size_t n_tiles = (n_rows + tile_rows - 1) / tile_rows;
   const size_t n_row_blocks = (n_tiles + kMaxTiles - 1) / kMaxTiles;
   const size_t tiles_per_block = (n_tiles + n_row_blocks - 1) / n_row_blocks;
   const size_t n_threads = static_cast<size_t>(context.pool->n_threads());
@@ -52,10 +57,10 @@ absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& cont
   const auto inputs_of = [&](size_t block) {
     return std::min(Tile::kInputs, k - block * Tile::kInputs);
   };
-  const auto rows_of = [&](size_t t) { return std::min(Tile::kRows, n_rows - t * Tile::kRows); };
+  const auto rows_of = [&](size_t t) { return std::min(tile_rows, n_rows - t * tile_rows); };
   context.pool->Run(n_tiles, [&](size_t t, int) HWY_ATTR {
     for (size_t b = 0; b < n_blocks; ++b) {
-      tile.CopyX(t * Tile::kRows, rows_of(t), b * Tile::kInputs, inputs_of(b),
+      tile.CopyX(t * tile_rows, rows_of(t), b * Tile::kInputs, inputs_of(b),
                  x_copies + (b * n_tiles + t) * Tile::kXBytes);
     }
   });
@@ -94,7 +99,7 @@ absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& cont
     for (size_t t = first_tile; t < end_tile; ++t) {
       for (size_t p = first_panel; p < end_panel; ++p) {
         const size_t within = (p - first_panel) % Tile::kGroup;
-        FinishPanel(span, p, t * Tile::kRows, rows_of(t),
+        FinishPanel(span, p, t * tile_rows, rows_of(t),
                     sums_of(p - within, t) + within * kPanelRows, Tile::kGroup * kPanelRows);
       }
     }

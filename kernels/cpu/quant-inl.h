@@ -139,6 +139,7 @@ template <Code kType>
 struct QuantTile {
   static constexpr BlockForm kForm = QuantFormOf(kType);
   static constexpr size_t kRows = kPanelLanes >= 8 ? 4 : 2;
+  static constexpr size_t kRowStep = kRows;
   static constexpr size_t kGroup = 1;
   static constexpr size_t kInputs = 256;
   static constexpr size_t kBlocks = kInputs / kQuantBlock;

@@ -23,6 +23,8 @@ namespace HWY_NAMESPACE {
 template <DType kType>
 struct FloatTile {
   static constexpr size_t kRows = kBlockRows;
+  // A tile with one or two thirds of the rows takes one or two thirds of the time.
+  static constexpr size_t kRowStep = kRows % 3 == 0 ? kRows / 3 : kRows;
   static constexpr size_t kGroup = PanelsAtOnce(kRows);
   // The group's copy takes 16 KiB (8 KiB with 4 lanes, 32 KiB with 16 lanes): half of L1.
   static constexpr size_t kInputs = 256;
@@ -69,10 +71,8 @@ struct FloatTile {
   template <size_t kN = kRows>
   static void Mul(size_t n_rows, const uint8_t* x_copy, const uint8_t* w_copy, size_t first,
                   size_t n, float* c) {
-    // A last tile with one or two thirds of the rows takes one or two thirds of the time.
-    constexpr size_t kStep = kRows / 3;
-    if constexpr (kStep > 0 && kN > kStep) {
-      if (n_rows <= kN - kStep) return Mul<kN - kStep>(n_rows, x_copy, w_copy, first, n, c);
+    if constexpr (kN > kRowStep) {
+      if (n_rows <= kN - kRowStep) return Mul<kN - kRowStep>(n_rows, x_copy, w_copy, first, n, c);
     }
     const PanelTag d;
     const float* HWY_RESTRICT xs = reinterpret_cast<const float*>(x_copy);

@@ -9,6 +9,10 @@
 namespace stagecoach {
 namespace {
 
+// Between a third and a half of the reference's own errors in bfloat16, for models of these
+// architectures. The models' other weights are bfloat16, for which some backends round the inputs.
+constexpr Rounding kRoundedInputs{.logits = 4e-3, .prompt_logprobs = 4e-3};
+
 TEST_CASE("weights that stay quantized give the results of their values") {
   const std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA "/quantized");
   REQUIRE(models.size() >= 9);
@@ -19,6 +23,11 @@ TEST_CASE("weights that stay quantized give the results of their values") {
       auto run = PipelineRun::Load({.model_dir = model.model_dir}, backend.ops.get());
       INFO(model.name << " on " << backend.name << ": " << run.status());
       REQUIRE(run.ok());
+      if (kernels::RoundsInputs(*backend.ops)) {
+        CheckRounding(model.name + " as stored, " + backend.name, RoundingOf(**run, model.cases),
+                      kRoundedInputs);
+        continue;
+      }
       CheckWithinTolerance(model.name + " as stored, " + backend.name,
                            CompareWithGolden(**run, model.cases, 512));
     }

@@ -46,6 +46,13 @@ void CheckClose(const std::vector<float>& values, const std::vector<float>& expe
   }
 }
 
+// The inputs that a product with such weights uses.
+std::vector<float> RoundedInputs(const Ops& ops, const Encoding& type, std::vector<float> x) {
+  if (type.code != Code::kBF16 || ops.Numerics().find("BF16") == std::string::npos) return x;
+  for (float& value : x) value = FloatFromBF16(BF16FromFloat(value));
+  return x;
+}
+
 struct Bench {
   Ops& ops;
   ThreadPool& pool;
@@ -133,7 +140,8 @@ void BenchGemm(const Bench& bench, int32_t n, int32_t k, const Encoding& type,
     auto reference = MakeReferenceOps();
     const Matrix reference_w = MakeMatrix(*reference, n, k, type);
     std::vector<float> expected(n);
-    reference->Gemm({.x = x.data(), .w = &reference_w, .y = expected.data(), .n_rows = 1});
+    const std::vector<float> rounded = RoundedInputs(bench.ops, type, {x.begin(), x.begin() + k});
+    reference->Gemm({.x = rounded.data(), .w = &reference_w, .y = expected.data(), .n_rows = 1});
     CheckClose(one, expected);
   }
   for (const int32_t rows : {1, 2, 4, 6, 16, 64, 512}) {
