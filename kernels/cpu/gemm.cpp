@@ -106,21 +106,24 @@ HWY_INLINE void MulOneRow(const Tile& tile, const uint8_t* x_copy, const uint8_t
   }
 }
 
-template <Code kType>
+template <Code kType, bool kDots>
 absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
-  using Tile = QuantTile<kType>;
+  using Tile = QuantTile<kType, kDots>;
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
   const Tile tile{args.x.f32(), k, span.encoding, span.order, QuantLayoutOf(span.encoding, k)};
-  if (n_rows > 1) return GemmBlocks(tile, span, context);
-  const size_t n_blocks = (k + Tile::kInputs - 1) / Tile::kInputs;
-  SC_ASSIGN_OR_RETURN(float* const scratch,
-                      context.scratch->Floats(n_blocks * Tile::template kCopyBytes<1> / 4));
+  if (n_rows > Tile::kFewRows) return GemmBlocks(tile, span, context);
+  const size_t row_bytes = (k + Tile::kInputs - 1) / Tile::kInputs * Tile::template kCopyBytes<1>;
+  SC_ASSIGN_OR_RETURN(float* const scratch, context.scratch->Floats(n_rows * row_bytes / 4));
   uint8_t* const x_copy = reinterpret_cast<uint8_t*>(scratch);
-  tile.CopyOneRow(x_copy);
-  RunFewRows(span, *context.pool,
-             [&](const uint8_t* const* panels, size_t n_panels, float* c)
-                 HWY_ATTR { MulOneRow<Tile, kStreams>(tile, x_copy, panels, n_panels, k, c); });
+  for (size_t r = 0; r < n_rows; ++r) tile.CopyOneRow(r, x_copy + r * row_bytes);
+  RunFewRows<Tile::kFewRows>(span, *context.pool,
+                             [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
+                               for (size_t r = 0; r < n_rows; ++r) {
+                                 MulOneRow<Tile, kStreams>(tile, x_copy + r * row_bytes, panels,
+                                                           n_panels, k, c + r * kStreamsWidth);
+                               }
+                             });
   return absl::OkStatus();
 }
 
@@ -151,21 +154,21 @@ absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
     case kF16:
       return GemmFloats<DType::kF16>(span, context);
     case kQ4_0:
-      return GemmQuant<kQ4_0>(span, context);
+      return GemmQuant<kQ4_0, kDots>(span, context);
     case kQ5_0:
-      return GemmQuant<kQ5_0>(span, context);
+      return GemmQuant<kQ5_0, kDots>(span, context);
     case kQ8_0:
-      return GemmQuant<kQ8_0>(span, context);
+      return GemmQuant<kQ8_0, kDots>(span, context);
     case kQ4_K:
-      return GemmQuant<kQ4_K>(span, context);
+      return GemmQuant<kQ4_K, kDots>(span, context);
     case kQ5_K:
-      return GemmQuant<kQ5_K>(span, context);
+      return GemmQuant<kQ5_K, kDots>(span, context);
     case kQ6_K:
-      return GemmQuant<kQ6_K>(span, context);
+      return GemmQuant<kQ6_K, kDots>(span, context);
     case kInt4:
-      return GemmQuant<kInt4>(span, context);
+      return GemmQuant<kInt4, kDots>(span, context);
     case kInt8:
-      return GemmQuant<kInt8>(span, context);
+      return GemmQuant<kInt8, kDots>(span, context);
     case kFp8:
       return GemmFp8(span, context);
   }

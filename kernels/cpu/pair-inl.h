@@ -45,7 +45,8 @@ PairVec SignedBytes(PairVec halves) {
   return extend(halves & 0xffff) | PairVec{extend(halves >> 16)} << 16;
 }
 inline PairVec Either(PairVec a, PairVec b) { return a | b; }
-inline void MulPair(int32_t x, PairVec w, SumVec& even, SumVec&) {
+template <bool kDots>
+void MulPair(int32_t x, PairVec w, SumVec& even, SumVec&) {
   const uint32_t bits = static_cast<uint32_t>(x);
   even.raw += static_cast<int16_t>(bits) * static_cast<int16_t>(w) +
               static_cast<int16_t>(bits >> 16) * static_cast<int16_t>(w >> 16);
@@ -82,9 +83,16 @@ HWY_INLINE PairVec SignedBytes(PairVec halves) {
 }
 HWY_INLINE PairVec Either(PairVec a, PairVec b) { return hn::Or(a, b); }
 // Adds the products of both inputs to the sums. The instruction set decides which sum gets which
-// product.
+// product. kDots: with AVX-512's extension VNNI, for which Highway has no target.
+template <bool kDots>
 HWY_INLINE void MulPair(int32_t x, PairVec w, SumVec& even, SumVec& odd) {
   const PairVec pair = hn::BitCast(PairTag(), hn::Set(SumTag(), x));
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kDots) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(even.raw) : "v"(pair.raw), "v"(w.raw));
+    return;
+  }
+#endif
   even = hn::ReorderWidenMulAccumulate(SumTag(), w, pair, even, odd);
 }
 HWY_INLINE SumVec BothSums(SumVec even, SumVec odd) {

@@ -13,6 +13,7 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -134,37 +135,142 @@ struct BlockScales {
   }
 };
 
-// Tile for blocked multiplication with quantized weights; see gemm_blocks-inl.h.
-template <Code kType>
-struct QuantTile {
-  static constexpr BlockForm kForm = QuantFormOf(kType);
-  static constexpr size_t kRows = kPanelLanes >= 8 ? 4 : 2;
-  static constexpr size_t kRowStep = kRows;
-  static constexpr size_t kGroup = 1;
-  static constexpr size_t kInputs = 256;
-  static constexpr size_t kBlocks = kInputs / kQuantBlock;
-  static constexpr size_t kWidth = kPanelRows;
-  static constexpr size_t kPairsOfGroup = kForm.group / 2;
+// What the product of unpacked codes depends on.
+struct CodesForm {
+  size_t groups;  // per 32 inputs
+  bool has_minima;
+  bool has_zeros;  // a zero per output; else the zeros are in XCopy
+};
 
-  // Quantized copies of kN rows for 256 inputs.
+constexpr CodesForm CodesFormOf(Code code) {
+  const BlockForm form = QuantFormOf(code);
+  return {.groups = kQuantBlock / form.group,
+          .has_minima = form.has_minima,
+          .has_zeros = IsGrouped(code)};
+}
+
+// Rows of quantized inputs times panels of unpacked codes, for 256 inputs.
+template <CodesForm kForm, bool kDots>
+struct CodesProduct {
+  // On AVX-512, a row's pair serves two panels: loading it takes as long as multiplying it once.
+  static constexpr size_t kRows = kPanelLanes == 16 ? 12 : kPanelLanes == 8 ? 4 : 2;
+  static constexpr size_t kRowStep = kPanelLanes == 16 ? 4 : kRows;
+  static constexpr size_t kPanels = kPanelLanes == 16 ? 2 : 1;
+  static constexpr size_t kWidth = kPanels * kPanelRows;
+  static constexpr size_t kVecs = kPanels * kPanelVecs;
+  static constexpr size_t kBlocks = 8;
+  static constexpr size_t kPairsOfGroup = kPairs / kForm.groups;
+
   template <size_t kN>
   struct XCopy {
     int32_t pairs[kBlocks][kPairs][kN];  // two int16 each
-    int32_t zeros[kBlocks][2][kN];       // -zero * sum of a group's integers; grouped codes: -sum
+    int32_t zeros[kBlocks][2][kN];       // -zero * sum of a group's integers; has_zeros: -sum
     float scales[kBlocks][kN];
     float sums[kBlocks][kN];  // scale * sum of 32 integers
   };
+  struct WCopy {
+    int16_t codes[kBlocks][kPairs][kWidth * 2];
+    float scales[kBlocks][kForm.groups][kWidth];
+    float minus_minima[kForm.has_minima ? kBlocks : 1][kWidth];
+    int32_t zeros[kForm.has_zeros ? kBlocks : 1][kWidth];
+  };
+
+  // Adds the scaled sum of a group of inputs to c.
+  static HWY_INLINE PanelVec AddGroup(SumVec even, SumVec odd, PanelVec scale, float x_scale,
+                                      PanelVec c) {
+    const PanelTag d;
+    return hn::MulAdd(hn::ConvertTo(d, BothSums(even, odd)), hn::Mul(scale, hn::Set(d, x_scale)),
+                      c);
+  }
+
+  // Adds to c: [kRows][kWidth], of which at least n_rows rows count.
+  template <size_t kN = kRows>
+  static HWY_INLINE void Add(size_t n_rows, const XCopy<kRows>& xs, const WCopy& ws,
+                             size_t n_blocks, float* c) {
+    if constexpr (kN > kRowStep) {
+      if (n_rows <= kN - kRowStep) return Add<kN - kRowStep>(n_rows, xs, ws, n_blocks, c);
+    }
+    AddRows<kN>(xs, ws, n_blocks, c);
+  }
+
+  // Without the pragmas, GCC keeps the sums in memory, or copies registers between iterations.
+  template <size_t kN>
+  static HWY_NOINLINE void AddRows(const XCopy<kRows>& xs, const WCopy& ws, size_t n_blocks,
+                                   float* HWY_RESTRICT c) {
+    const PanelTag d;
+    for (size_t b = 0; b < n_blocks; ++b) {
+      for (size_t g = 0; g < kForm.groups; ++g) {
+        SumVec even[kN][kVecs], odd[kN][kVecs];
+#pragma GCC unroll 12
+        for (size_t r = 0; r < kN; ++r) {
+          for (size_t v = 0; v < kVecs; ++v) {
+            even[r][v] = hn::Set(SumTag(), xs.zeros[b][g][r]);
+            if constexpr (kForm.has_zeros) {
+              even[r][v] = hn::Mul(even[r][v], hn::LoadU(SumTag(), ws.zeros[b] + v * kPanelLanes));
+            }
+            odd[r][v] = hn::Zero(SumTag());
+          }
+        }
+#pragma GCC unroll 4
+        for (size_t p = g * kPairsOfGroup; p < (g + 1) * kPairsOfGroup; ++p) {
+          PairVec w[kVecs];
+          for (size_t v = 0; v < kVecs; ++v) {
+            w[v] = LoadPairs(ws.codes[b][p] + v * 2 * kPanelLanes);
+          }
+#pragma GCC unroll 12
+          for (size_t r = 0; r < kN; ++r) {
+            for (size_t v = 0; v < kVecs; ++v) {
+              MulPair<kDots>(xs.pairs[b][p][r], w[v], even[r][v], odd[r][v]);
+            }
+          }
+        }
+        PanelVec scale[kVecs], minimum[kVecs];
+        for (size_t v = 0; v < kVecs; ++v) {
+          scale[v] = hn::LoadU(d, ws.scales[b][g] + v * kPanelLanes);
+          if constexpr (kForm.has_minima) {
+            minimum[v] = hn::LoadU(d, ws.minus_minima[b] + v * kPanelLanes);
+          }
+        }
+#pragma GCC unroll 12
+        for (size_t r = 0; r < kN; ++r) {
+          for (size_t v = 0; v < kVecs; ++v) {
+            float* const at = c + r * kWidth + v * kPanelLanes;
+            PanelVec sum =
+                AddGroup(even[r][v], odd[r][v], scale[v], xs.scales[b][r], hn::LoadU(d, at));
+            if constexpr (kForm.has_minima) {
+              sum = hn::MulAdd(minimum[v], hn::Set(d, xs.sums[b][r]), sum);
+            }
+            hn::StoreU(sum, d, at);
+          }
+        }
+      }
+    }
+  }
+};
+
+// Tile for blocked multiplication with quantized weights; see gemm_blocks-inl.h.
+// kDots: with AVX-512's extension VNNI, which changes no bit.
+template <Code kType, bool kDots>
+struct QuantTile {
+  static constexpr BlockForm kForm = QuantFormOf(kType);
+  using Product = CodesProduct<CodesFormOf(kType), kDots>;
+  static constexpr size_t kRows = Product::kRows;
+  static constexpr size_t kRowStep = Product::kRowStep;
+  static constexpr size_t kGroup = Product::kPanels;
+  static constexpr size_t kBlocks = Product::kBlocks;
+  static constexpr size_t kInputs = kBlocks * kQuantBlock;
+  static constexpr size_t kPairsOfGroup = kForm.group / 2;
+
+  template <size_t kN>
+  using XCopy = typename Product::template XCopy<kN>;  // of kN rows for kInputs inputs
+  using WCopy = typename Product::WCopy;
   template <size_t kN>
   static constexpr size_t kCopyBytes = (sizeof(XCopy<kN>) + 63) / 64 * 64;
-  static constexpr size_t kXBytes = kCopyBytes<kRows>;  // for the rows of a tile
-
-  struct WCopy {
-    int16_t codes[kBlocks][kPairs][kPanelRows * 2];
-    float scales[kBlocks][BlockScales<kType>::kGroups][kPanelRows];
-    float minus_minima[kBlocks][kPanelRows];
-    int32_t zeros[IsGrouped(kType) ? kBlocks : 1][kPanelRows];
-  };
+  static constexpr size_t kXBytes = kCopyBytes<kRows>;
   static constexpr size_t kWBytes = (sizeof(WCopy) + 63) / 64 * 64;
+
+  // Up to so many rows, rereading the panels for each row is faster than unpacking them.
+  static constexpr size_t kFewRows = 3;
 
   const float* x;  // [T, k]
   size_t k;
@@ -200,11 +306,11 @@ struct QuantTile {
   }
 
   // to: one XCopy<1> per 256 inputs.
-  void CopyOneRow(uint8_t* to) const {
+  void CopyOneRow(size_t row, uint8_t* to) const {
     auto* const copies = reinterpret_cast<XCopy<1>*>(to);
     float gathered[kQuantBlock];
     for (size_t i = 0; i < k / kQuantBlock; ++i) {
-      QuantizeBlock(Inputs(0, i * kQuantBlock, gathered), i % kBlocks, 0, copies[i / kBlocks]);
+      QuantizeBlock(Inputs(row, i * kQuantBlock, gathered), i % kBlocks, 0, copies[i / kBlocks]);
     }
   }
 
@@ -228,21 +334,21 @@ struct QuantTile {
     // A smaller bound counts as zero, because its inverse could overflow.
     const float inverse = bound > 1e-30f ? kMost / bound : 0.0f;
     const SumTag ds;
-    HWY_ALIGN int32_t codes[kQuantBlock];
+    const hn::Rebind<int16_t, PanelTag> dh;
+    HWY_ALIGN int16_t codes[kQuantBlock];
     int32_t sums[2];  // of 16 inputs each
     for (size_t g = 0; g < 2; ++g) {
       auto sum = hn::Zero(ds);
       for (size_t i = g * kQuantBlock / 2; i < (g + 1) * kQuantBlock / 2; i += kPanelLanes) {
         const PanelVec values = hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse));
         const auto rounded = hn::NearestInt(values);
-        hn::Store(rounded, ds, codes + i);
+        hn::StoreU(hn::DemoteTo(dh, rounded), dh, codes + i);
         sum = hn::Add(sum, rounded);
       }
       sums[g] = hn::GetLane(hn::SumOfLanes(ds, sum));
     }
     for (size_t i = 0; i < kQuantBlock; i += 2) {
-      copy.pairs[b][i / 2][r] = static_cast<int32_t>(static_cast<uint32_t>(codes[i] & 0xffff) |
-                                                     static_cast<uint32_t>(codes[i + 1]) << 16);
+      std::memcpy(&copy.pairs[b][i / 2][r], codes + i, sizeof(int32_t));
     }
     const int32_t both = sums[0] + sums[1];
     const float scale = bound / kMost;
@@ -260,94 +366,44 @@ struct QuantTile {
     copy.scales[b][r] = copy.sums[b][r] = 0;
   }
 
-  void CopyW(const uint8_t* const* panels, size_t /*n_panels*/, size_t first, size_t n,
+  void CopyW(const uint8_t* const* panels, size_t n_panels, size_t first, size_t n,
              uint8_t* to) const {
     WCopy& copy = *reinterpret_cast<WCopy*>(to);
-    BlockWalk walk(layout(), first / kQuantBlock);
-    for (size_t b = 0; b < n / kQuantBlock; ++b, walk.Next(layout())) {
-      const uint8_t* const block = panels[0] + walk.block;
-      for (size_t v = 0; v < kPanelVecs; ++v) {
-        CopyCodes(block, v, copy.codes[b], std::make_index_sequence<kPairs>());
-        const auto scales = BlockScales<kType>::Of(encoding, panels[0] + walk.super, block, v);
-        for (size_t g = 0; g < BlockScales<kType>::kGroups; ++g) {
-          hn::StoreU(scales.scale[g], PanelTag(), copy.scales[b][g] + v * kPanelLanes);
-        }
-        hn::StoreU(scales.minus_minimum, PanelTag(), copy.minus_minima[b] + v * kPanelLanes);
-        if constexpr (IsGrouped(kType)) {
-          hn::StoreU(scales.zero, SumTag(), copy.zeros[b] + v * kPanelLanes);
+    for (size_t p = 0; p < n_panels; ++p) {
+      BlockWalk walk(layout(), first / kQuantBlock);
+      for (size_t b = 0; b < n / kQuantBlock; ++b, walk.Next(layout())) {
+        const uint8_t* const block = panels[p] + walk.block;
+        for (size_t v = 0; v < kPanelVecs; ++v) {
+          const size_t column = p * kPanelRows + v * kPanelLanes;
+          CopyCodes(block, v, copy.codes[b], 2 * column, std::make_index_sequence<kPairs>());
+          const auto scales = BlockScales<kType>::Of(encoding, panels[p] + walk.super, block, v);
+          for (size_t g = 0; g < BlockScales<kType>::kGroups; ++g) {
+            hn::StoreU(scales.scale[g], PanelTag(), copy.scales[b][g] + column);
+          }
+          if constexpr (kForm.has_minima) {
+            hn::StoreU(scales.minus_minimum, PanelTag(), copy.minus_minima[b] + column);
+          }
+          if constexpr (IsGrouped(kType)) {
+            hn::StoreU(scales.zero, SumTag(), copy.zeros[b] + column);
+          }
         }
       }
     }
   }
 
   template <size_t... kPair>
-  static HWY_INLINE void CopyCodes(const uint8_t* block, size_t v, int16_t (*to)[kPanelRows * 2],
+  static HWY_INLINE void CopyCodes(const uint8_t* block, size_t v,
+                                   int16_t (*to)[Product::kWidth * 2], size_t column,
                                    std::index_sequence<kPair...>) {
-    (StorePairs(CodePair<kType, kPair>(block, v), to[kPair] + v * 2 * kPanelLanes), ...);
-  }
-
-  // Adds the scaled sum of a group of inputs to c.
-  static HWY_INLINE PanelVec AddGroup(SumVec even, SumVec odd, PanelVec scale, float x_scale,
-                                      PanelVec c) {
-    const PanelTag d;
-    return hn::MulAdd(hn::ConvertTo(d, BothSums(even, odd)), hn::Mul(scale, hn::Set(d, x_scale)),
-                      c);
+    (StorePairs(CodePair<kType, kPair>(block, v), to[kPair] + column), ...);
   }
 
   // c: [kRows][kWidth], overwritten if first is 0, else accumulated.
-  static void Mul(size_t /*n_rows*/, const uint8_t* x_copy, const uint8_t* w_copy, size_t first,
+  static void Mul(size_t n_rows, const uint8_t* x_copy, const uint8_t* w_copy, size_t first,
                   size_t n, float* c) {
-    constexpr size_t kN = kRows;
-    const PanelTag d;
-    const auto& xs = *reinterpret_cast<const XCopy<kN>*>(x_copy);
-    const WCopy& ws = *reinterpret_cast<const WCopy*>(w_copy);
-    if (first == 0) {
-      std::fill_n(c, kRows * kWidth, 0.0f);
-    }
-    for (size_t b = 0; b < n / kQuantBlock; ++b) {
-      for (size_t g = 0; g < BlockScales<kType>::kGroups; ++g) {
-        SumVec even[kN][kPanelVecs], odd[kN][kPanelVecs];
-        for (size_t r = 0; r < kN; ++r) {
-          for (size_t v = 0; v < kPanelVecs; ++v) {
-            even[r][v] = hn::Set(SumTag(), xs.zeros[b][g][r]);
-            if constexpr (IsGrouped(kType)) {
-              even[r][v] = hn::Mul(even[r][v], hn::LoadU(SumTag(), ws.zeros[b] + v * kPanelLanes));
-            }
-            odd[r][v] = hn::Zero(SumTag());
-          }
-        }
-        // Without unrolling, register copies between iterations cost as much as the additions.
-#pragma GCC unroll 4
-        for (size_t p = g * kPairsOfGroup; p < (g + 1) * kPairsOfGroup; ++p) {
-          PairVec w[kPanelVecs];
-          for (size_t v = 0; v < kPanelVecs; ++v) {
-            w[v] = LoadPairs(ws.codes[b][p] + v * 2 * kPanelLanes);
-          }
-          for (size_t r = 0; r < kN; ++r) {
-            for (size_t v = 0; v < kPanelVecs; ++v) {
-              MulPair(xs.pairs[b][p][r], w[v], even[r][v], odd[r][v]);
-            }
-          }
-        }
-        for (size_t v = 0; v < kPanelVecs; ++v) {
-          const PanelVec scale = hn::LoadU(d, ws.scales[b][g] + v * kPanelLanes);
-          for (size_t r = 0; r < kN; ++r) {
-            float* const at = c + r * kWidth + v * kPanelLanes;
-            hn::StoreU(AddGroup(even[r][v], odd[r][v], scale, xs.scales[b][r], hn::LoadU(d, at)), d,
-                       at);
-          }
-        }
-      }
-      if constexpr (kForm.has_minima) {
-        for (size_t v = 0; v < kPanelVecs; ++v) {
-          const PanelVec minimum = hn::LoadU(d, ws.minus_minima[b] + v * kPanelLanes);
-          for (size_t r = 0; r < kN; ++r) {
-            float* const at = c + r * kWidth + v * kPanelLanes;
-            hn::StoreU(hn::MulAdd(minimum, hn::Set(d, xs.sums[b][r]), hn::LoadU(d, at)), d, at);
-          }
-        }
-      }
-    }
+    if (first == 0) std::fill_n(c, kRows * Product::kWidth, 0.0f);
+    Product::Add(n_rows, *reinterpret_cast<const XCopy<kRows>*>(x_copy),
+                 *reinterpret_cast<const WCopy*>(w_copy), n / kQuantBlock, c);
   }
 
   // One row (see CopyOneRow) times complete panels, without copies. c: [kPanels, 16]
@@ -405,10 +461,10 @@ struct QuantTile {
                                   SumVec even, PanelVec scale, PanelVec& sum,
                                   std::index_sequence<kPair...>) {
     SumVec odd = hn::Zero(SumTag());
-    (MulPair(xs.pairs[b][kG * kPairsOfGroup + kPair][0],
-             CodePair<kType, kG * kPairsOfGroup + kPair>(block, v), even, odd),
+    (MulPair<kDots>(xs.pairs[b][kG * kPairsOfGroup + kPair][0],
+                    CodePair<kType, kG * kPairsOfGroup + kPair>(block, v), even, odd),
      ...);
-    sum = AddGroup(even, odd, scale, xs.scales[b][0], sum);
+    sum = Product::AddGroup(even, odd, scale, xs.scales[b][0], sum);
   }
 };
 
