@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -176,6 +177,9 @@ struct RopeAppendArgs {
   KvLayer kv;
   int32_t n_tokens;
   int32_t n_heads, n_kv_heads, head_dim;  // head_dim is even and <= 512
+  // The norm is over all heads of q, and over all of k, before the rotation. Then q_norm is
+  // [n_heads * head_dim] and k_norm [n_kv_heads * head_dim]. Only CPUs.
+  bool norms_all_heads = false;
 };
 
 // Causal attention over the paged cache, which already holds this step's k and v.
@@ -189,6 +193,9 @@ struct AttentionArgs {
   float scale;     // score = scale * (q . k)
   float softcap;   // score = softcap * tanh(score / softcap); 0: off
   int32_t window;  // a row at position p sees keys (p - window, p]; 0: full attention
+  // Only CPUs. A sink is the score of one more key, which has no value and which each row sees.
+  const float* sinks = nullptr;  // [n_heads] or null
+  QueryScaling query_scaling = {};
 };
 
 struct ActivationArgs {
@@ -198,6 +205,7 @@ struct ActivationArgs {
   int32_t width;
   Activation kind;
   bool gated;
+  ClampedGlu clamped = {};  // on: in place of `kind`, if gated; only CPUs
 };
 
 // Mixture of experts: selects the experts of each row. These are the n_used experts with the
@@ -210,6 +218,10 @@ struct RouteArgs {
   int32_t n_tokens;
   int32_t n_experts, n_used;
   bool over_used;  // softmax over the n_used experts: the weights of a row sum to 1
+  // In place of the softmax, only CPUs. Then over_used divides a row's weights by their sum, before
+  // the factor.
+  std::optional<SigmoidRouting> sigmoid = {};
+  const float* correction = nullptr;  // [n_experts] or null; only with sigmoid
 };
 
 // out[t] += the sum of weight * down(act(gate(x[t])) * up(x[t])) over the row's experts, in
@@ -226,6 +238,10 @@ struct ExpertMlpArgs {
   int32_t n_tokens;
   int32_t n_used;
   Activation kind;
+  // Only CPUs.
+  ClampedGlu clamped = {};
+  const float* up_bias = nullptr;    // [n_experts, 2 * width] or null
+  const float* down_bias = nullptr;  // [n_experts, hidden] or null
 };
 
 // Sizes that determine the scratch memory of ExpertMlp.

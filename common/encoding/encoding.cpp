@@ -31,6 +31,8 @@ std::string_view CodeName(Code code) {
       return "INT4";
     case Code::kInt8:
       return "INT8";
+    case Code::kMxFp4:
+      return "MXFP4";
   }
   return "?";
 }

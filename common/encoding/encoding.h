@@ -25,6 +25,8 @@ enum class Code : uint8_t {
   kFp8,   // e4m3: sign, 4 bits of exponent, 3 of mantissa; infinities do not exist
   kInt4,  // 0 to 15
   kInt8,  // -128 to 127
+  // e2m1: sign, 2 bits of exponent, 1 of mantissa. Groups of 32 have a power of 2 as their scale.
+  kMxFp4,
 };
 
 constexpr bool IsGgufBlock(Code code) { return code >= Code::kQ8_0 && code <= Code::kQ6_K; }
@@ -34,7 +36,7 @@ constexpr bool IsQuantized(Code code) { return code >= Code::kQ8_0; }
 // All fields but `code` are for grouped codes.
 struct Encoding {
   Code code = Code::kF32;
-  DType scale = DType::kF32;  // of the scales; kFp8: always kF32
+  DType scale = DType::kF32;  // of the scales; kFp8: always kF32; kMxFp4: unused
   bool has_zeros = false;     // each group has a code that stands for 0 (never with kFp8)
   // Only kFp8: 16 rows that begin at a multiple of 16 have the same scales.
   bool rows_share_scales = false;
@@ -55,9 +57,22 @@ constexpr size_t GroupCount(const Encoding& encoding, size_t cols) {
   return cols == 0 ? 0 : (cols - 1) / GroupOf(encoding, cols) + 1;
 }
 // Bits of a grouped code.
-constexpr size_t GroupedBits(Code code) { return code == Code::kInt4 ? 4 : 8; }
+constexpr size_t GroupedBits(Code code) {
+  return code == Code::kInt4 || code == Code::kMxFp4 ? 4 : 8;
+}
+// Bytes of a group's scale. In MXFP4 it is an exponent with a bias of 127 (E8M0).
+constexpr size_t ScaleBytes(const Encoding& encoding) {
+  return encoding.code == Code::kMxFp4 ? 1 : DTypeBytes(encoding.scale);
+}
 // The code that stands for 0 in a group without a zero of its own.
 constexpr int DefaultZero(Code code) { return code == Code::kInt4 ? 8 : 0; }
+
+inline constexpr int32_t kMxFp4Group = 32;
+constexpr Encoding MxFp4Encoding() {
+  Encoding encoding(Code::kMxFp4);
+  encoding.group = kMxFp4Group;
+  return encoding;
+}
 
 // The dtype of a code without scales. Empty for a quantized one.
 constexpr std::optional<DType> PlainDType(Code code) {

@@ -37,6 +37,17 @@ const std::array<float, 256>& Fp8Values() {
   return values;
 }
 
+void DecodeMxFp4(const Encoding& encoding, const uint8_t* bytes, size_t cols, float* out) {
+  constexpr std::array<float, 8> kSizes = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const GroupedRow<const uint8_t> row = GroupedRowAt(encoding, cols, bytes);
+  for (size_t i = 0; i < cols; ++i) {
+    const int code = row.codes[i / 2] >> (i % 2 * 4) & 15;
+    const float size = std::ldexp(kSizes[static_cast<size_t>(code & 7)],
+                                  row.scales[i / GroupOf(encoding, cols)] - 127);
+    out[i] = code >= 8 ? -size : size;
+  }
+}
+
 void DecodeGroups(const Encoding& encoding, const uint8_t* bytes, size_t cols, float* out) {
   const GroupedRow<const uint8_t> row = GroupedRowAt(encoding, cols, bytes);
   const size_t group = GroupOf(encoding, cols);
@@ -68,14 +79,14 @@ size_t RowBytes(const Encoding& encoding, size_t cols) {
   if (IsGgufBlock(encoding.code)) {
     return cols / FormOf(encoding.code).elements * BlockBytes(encoding.code);
   }
-  const size_t group_bytes = DTypeBytes(encoding.scale) + (encoding.has_zeros ? 1 : 0);
+  const size_t group_bytes = ScaleBytes(encoding) + (encoding.has_zeros ? 1 : 0);
   return GroupCount(encoding, cols) * group_bytes + (cols * GroupedBits(encoding.code) + 7) / 8;
 }
 
 uint64_t EncodedBytes(const Encoding& encoding, uint64_t rows, uint64_t cols) {
   uint64_t bytes = rows * RowBytes(encoding, cols);
   if (encoding.rows_share_scales) {
-    const uint64_t scale_bytes = GroupCount(encoding, cols) * DTypeBytes(encoding.scale);
+    const uint64_t scale_bytes = GroupCount(encoding, cols) * ScaleBytes(encoding);
     bytes -= (rows - (rows + 15) / 16) * scale_bytes;
   }
   return bytes + (encoding.is_permuted ? cols * sizeof(int32_t) : 0);
@@ -90,8 +101,9 @@ void DecodeRows(const Encoding& encoding, const void* rows, size_t n_rows, size_
     DecodeBlocks(encoding.code, bytes, n_rows * cols, out);
   } else {
     const size_t row_bytes = RowBytes(encoding, cols);
+    const auto decode = encoding.code == Code::kMxFp4 ? DecodeMxFp4 : DecodeGroups;
     for (size_t r = 0; r < n_rows; ++r) {
-      DecodeGroups(encoding, bytes + r * row_bytes, cols, out + r * cols);
+      decode(encoding, bytes + r * row_bytes, cols, out + r * cols);
     }
   }
 }

@@ -30,13 +30,13 @@ struct GroupedRow {
 template <typename Byte>
 GroupedRow<Byte> GroupedRowAt(const Encoding& encoding, size_t cols, Byte* row) {
   const size_t n = GroupCount(encoding, cols);
-  Byte* const zeros = row + n * DTypeBytes(encoding.scale);
+  Byte* const zeros = row + n * ScaleBytes(encoding);
   return {row, zeros, zeros + (encoding.has_zeros ? n : 0)};
 }
 
 // Writes the value of each element to out [n_rows, cols]: for GGUF blocks the result of
-// gguf.quants.dequantize, for grouped codes scale * (code - zero), rounded to float32. The order is
-// that of the row; is_permuted has no effect.
+// gguf.quants.dequantize, for grouped codes scale * (code - zero), rounded to float32; for MXFP4
+// 2^scale times the code's value. The order is that of the row; is_permuted has no effect.
 void DecodeRows(const Encoding& encoding, const void* rows, size_t n_rows, size_t cols, float* out);
 
 // The value of an e4m3 code. The two codes for NaN, which checkpoints do not use, give +-480.

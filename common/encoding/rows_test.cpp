@@ -21,6 +21,20 @@ TEST_CASE("e4m3 codes have the values of the format") {
   CHECK(FloatFromFp8(0x7e) == 448);
 }
 
+TEST_CASE("MXFP4 has the values of e2m1, times a power of 2 for 32 inputs") {
+  std::vector<uint8_t> row(RowBytes(MxFp4Encoding(), 64));
+  REQUIRE(row.size() == 2 + 32);
+  row[0] = 127;
+  row[1] = 124;
+  for (size_t i = 0; i < 32; ++i)
+    row[2 + i] = static_cast<uint8_t>(i % 8 * 2 | (i % 8 * 2 + 1) << 4);
+  std::vector<float> values(64);
+  DecodeRows(MxFp4Encoding(), row.data(), 1, 64, values.data());
+  const std::vector<float> expected = {0, 0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                       0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  for (size_t i = 0; i < 64; ++i) CHECK(values[i] == expected[i % 16] * (i < 32 ? 1 : 0.125f));
+}
+
 TEST_CASE("a row of grouped codes is scale * (code - zero)") {
   Encoding encoding(Code::kInt4);
   encoding.scale = DType::kF16;

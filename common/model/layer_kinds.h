@@ -1,6 +1,7 @@
 // Layer variants that the kernels know as well.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace stagecoach {
@@ -12,5 +13,32 @@ enum class NormKind : uint8_t {
 };
 
 enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
+
+// In place of act(gate) * up: g * sigmoid(slope * g) * (1 + u), where g is gate but at most limit,
+// and u is up within [-limit, limit] (gpt-oss).
+struct ClampedGlu {
+  float limit = 0;  // 0: off
+  float slope = 1;
+};
+
+// Queries late in a text are larger (Llama 4, Ministral 3).
+struct QueryScaling {
+  float beta = 0;  // 0: off
+  int32_t step = 1;
+
+  float At(int32_t position) const {
+    if (beta == 0) return 1;
+    return 1 + beta * std::log1p(static_cast<float>(position / step));
+  }
+};
+
+// Experts are chosen by sigmoid(logit) plus a learned correction, among the best groups of experts;
+// a group counts as much as its best two. Weights are sigmoid(logit) without the correction
+// (DeepSeek-V3 and its successors).
+struct SigmoidRouting {
+  int32_t n_groups = 1;       // of equally many consecutive experts
+  int32_t n_used_groups = 1;  // groups from which a row's experts come
+  float factor = 1;           // of the weights
+};
 
 }  // namespace stagecoach

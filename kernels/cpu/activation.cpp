@@ -88,7 +88,38 @@ absl::Status ActivateOf(const ActivationArgs& args, CpuContext& context) {
   return absl::OkStatus();
 }
 
+// x, up and out: [n]. Returns the index of the first element not done.
+template <size_t kLanes>
+HWY_INLINE size_t ClampedGluSpan(const ClampedGlu& glu, const float* x, const float* up, float* out,
+                                 size_t i, size_t n) {
+  const hn::CappedTag<float, kLanes> d;
+  const auto most = hn::Set(d, glu.limit), least = hn::Set(d, -glu.limit);
+  const auto slope = hn::Set(d, glu.slope), one = hn::Set(d, 1.0f);
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    const auto g = hn::Min(hn::LoadU(d, x + i), most);
+    const auto u = hn::Max(hn::Min(hn::LoadU(d, up + i), most), least);
+    const auto activated = hn::Mul(g, Sigmoid(d, hn::Mul(slope, g)));
+    hn::StoreU(hn::Mul(activated, hn::Add(one, u)), d, out + i);
+  }
+  return i;
+}
+
+absl::Status ActivateClamped(const ActivationArgs& args, CpuContext& context) {
+  const size_t width = static_cast<size_t>(args.width);
+  RunPieces(*context.pool, static_cast<size_t>(args.n_rows), width,
+            [&](size_t begin, size_t end) HWY_ATTR {
+              for (size_t row = begin; row < end; ++row) {
+                const float* const x = args.x.f32() + row * width * 2;
+                float* const out = args.out.f32() + row * width;
+                const size_t done = ClampedGluSpan<16>(args.clamped, x, x + width, out, 0, width);
+                ClampedGluSpan<1>(args.clamped, x, x + width, out, done, width);
+              }
+            });
+  return absl::OkStatus();
+}
+
 absl::Status Activate(const ActivationArgs& args, CpuContext& context) {
+  if (args.gated && args.clamped.limit > 0) return ActivateClamped(args, context);
   switch (args.kind) {
     case Activation::kRelu:
       return ActivateOf<Activation::kRelu>(args, context);

@@ -128,7 +128,8 @@ class TileRun {
                              (static_cast<size_t>(tile_.first_row) + token) * stride +
                              static_cast<size_t>(tile_.kv_head) * group_ * head_dim_;
       float* const to = queries_ + token * group_ * head_dim_;
-      for (size_t i = 0; i < group_ * head_dim_; ++i) to[i] = q[i] * args_.scale;
+      const float scale = args_.scale * args_.query_scaling.At(Position(token));
+      for (size_t i = 0; i < group_ * head_dim_; ++i) to[i] = q[i] * scale;
     }
   }
 
@@ -235,7 +236,9 @@ class TileRun {
     for (size_t row = 0; row < n_rows_; ++row) {
       const size_t token = static_cast<size_t>(tile_.first_row) + row / group_;
       const size_t head = static_cast<size_t>(tile_.kv_head) * group_ + row % group_;
-      FinishRow(total.Row(row, padded_dim_), head_dim_,
+      const RowState state = total.Row(row, padded_dim_);
+      if (args_.sinks != nullptr) AddSink(args_.sinks[head], state, padded_dim_);
+      FinishRow(state, head_dim_,
                 args_.out.f32() + (token * static_cast<size_t>(args_.n_heads) + head) * head_dim_);
     }
   }
@@ -244,7 +247,7 @@ class TileRun {
   const AttentionTile& tile_;
   const size_t group_, head_dim_, padded_dim_, n_rows_;
   const int32_t* const table_;
-  float* queries_;  // [n_rows, head_dim], multiplied by args.scale
+  float* queries_;  // [n_rows, head_dim], scaled
   float* scores_;   // [n_rows, 64]: scores, then weights
   float* state_memory_;
 };

@@ -50,6 +50,20 @@ TEST_CASE("Attention: RoPE on a part of each head") {
   CheckSequence({.n_heads = 2, .rope_and_norm = true, .rotary_dim = rotary_dim}, 40, target);
 }
 
+TEST_CASE("Attention: sinks, queries scaled by position, norms over all heads") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  const int32_t window = GENERATE(0, 20);
+  CheckSequence({.n_heads = 8,
+                 .n_kv_heads = 2,
+                 .window = window,
+                 .dtype = DType::kF32,
+                 .rope_and_norm = true,
+                 .has_sinks = true,
+                 .norms_all_heads = true,
+                 .query_scaling = {.beta = 0.4f, .step = 30}},
+                300, target);
+}
+
 TEST_CASE("Attention: cache dtypes, windows and soft caps") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);

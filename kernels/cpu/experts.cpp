@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "common/check.h"
 #include "common/status.h"
@@ -16,22 +17,30 @@ float OrMinusInfinity(float logit) {
   return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
 }
 
+// Keeps the n_used experts with the largest score(e), in order, the lower id first on a tie.
+// experts, scores: [n_used]
+template <typename F>
+void ChooseBest(int32_t n_experts, int32_t n_used, const F& score_of, int32_t* experts,
+                float* scores) {
+  int32_t n_kept = 0;
+  for (int32_t e = 0; e < n_experts; ++e) {
+    const float score = score_of(e);
+    if (n_kept == n_used && !(score > scores[n_used - 1])) continue;
+    int32_t at = n_kept < n_used ? n_kept++ : n_used - 1;
+    for (; at > 0 && score > scores[at - 1]; --at) {
+      scores[at] = scores[at - 1];
+      experts[at] = experts[at - 1];
+    }
+    scores[at] = score;
+    experts[at] = e;
+  }
+}
+
 // logits: [n_experts]; experts, weights: [n_used]
 void RouteRow(const float* logits, int32_t n_experts, int32_t n_used, bool over_used,
               int32_t* experts, float* weights) {
-  // The best experts so far, in order. Until the end, `weights` holds their logits.
-  int32_t n_kept = 0;
-  for (int32_t e = 0; e < n_experts; ++e) {
-    const float logit = OrMinusInfinity(logits[e]);
-    if (n_kept == n_used && !(logit > weights[n_used - 1])) continue;
-    int32_t at = n_kept < n_used ? n_kept++ : n_used - 1;
-    for (; at > 0 && logit > weights[at - 1]; --at) {
-      weights[at] = weights[at - 1];
-      experts[at] = experts[at - 1];
-    }
-    weights[at] = logit;
-    experts[at] = e;
-  }
+  ChooseBest(
+      n_experts, n_used, [&](int32_t e) { return OrMinusInfinity(logits[e]); }, experts, weights);
   const float max = weights[0];
   float total = 0;
   const int32_t n_summed = over_used ? n_used : n_experts;
@@ -40,6 +49,66 @@ void RouteRow(const float* logits, int32_t n_experts, int32_t n_used, bool over_
   }
   for (int32_t i = 0; i < n_used; ++i) weights[i] = std::exp(weights[i] - max) / total;
 }
+
+// The same with RouteArgs::sigmoid. Use from one thread at a time.
+class SigmoidRouter {
+ public:
+  explicit SigmoidRouter(const RouteArgs& args)
+      : args_(args),
+        group_size_(args.n_experts / args.sigmoid->n_groups),
+        weights_(static_cast<size_t>(args.n_experts)),
+        scores_(weights_.size()) {}
+
+  void Row(const float* logits, int32_t* experts, float* weights) {
+    for (size_t e = 0; e < weights_.size(); ++e) {
+      weights_[e] = 1.0f / (1.0f + std::exp(-OrMinusInfinity(logits[e])));
+      scores_[e] = weights_[e] + (args_.correction != nullptr ? args_.correction[e] : 0.0f);
+    }
+    if (args_.sigmoid->n_groups > 1) DropGroups();
+    ChooseBest(
+        args_.n_experts, args_.n_used, [&](int32_t e) { return scores_[static_cast<size_t>(e)]; },
+        experts, weights);
+    float total = 0;
+    for (int32_t i = 0; i < args_.n_used; ++i) {
+      weights[i] = weights_[static_cast<size_t>(experts[i])];
+      total += weights[i];
+    }
+    for (int32_t i = 0; i < args_.n_used; ++i) {
+      if (args_.over_used) weights[i] /= std::max(total, 1e-20f);
+      weights[i] *= args_.sigmoid->factor;
+    }
+  }
+
+ private:
+  // Leaves only the experts of the best groups.
+  void DropGroups() {
+    const int32_t n_groups = args_.sigmoid->n_groups, n_used = args_.sigmoid->n_used_groups;
+    chosen_.resize(static_cast<size_t>(n_used));
+    best_.resize(static_cast<size_t>(n_used));
+    ChooseBest(
+        n_groups, n_used, [&](int32_t group) { return BestTwo(group); }, chosen_.data(),
+        best_.data());
+    for (int32_t group = 0; group < n_groups; ++group) {
+      if (std::find(chosen_.begin(), chosen_.end(), group) != chosen_.end()) continue;
+      std::fill_n(scores_.begin() + group * group_size_, group_size_,
+                  -std::numeric_limits<float>::infinity());
+    }
+  }
+  float BestTwo(int32_t group) const {
+    const float* const scores = scores_.data() + group * group_size_;
+    float first = std::max(scores[0], scores[1]), second = std::min(scores[0], scores[1]);
+    for (int32_t i = 2; i < group_size_; ++i) {
+      second = std::max(second, std::min(first, scores[i]));
+      first = std::max(first, scores[i]);
+    }
+    return first + second;
+  }
+
+  const RouteArgs& args_;
+  const int32_t group_size_;
+  std::vector<float> weights_, scores_, best_;
+  std::vector<int32_t> chosen_;
+};
 
 // Offsets of the scratch arrays. R: max_tokens, the maximum number of rows for one expert.
 struct ExpertScratch {
@@ -107,11 +176,23 @@ void AddWeighted(const float* y, const int32_t* tokens, const float* weights, si
 
 void CpuRoute(const RouteArgs& args, ThreadPool& pool) {
   SC_CHECK(args.n_used >= 1 && args.n_used <= args.n_experts);
+  if (args.sigmoid && args.sigmoid->n_groups > 1) {
+    SC_CHECK(args.n_experts % args.sigmoid->n_groups == 0 &&
+             args.n_experts / args.sigmoid->n_groups >= 2);
+  }
   const size_t n_experts = static_cast<size_t>(args.n_experts);
   const size_t n_used = static_cast<size_t>(args.n_used);
   // An exponential costs about as much as ten of the elements that RunPieces counts.
   RunPieces(pool, static_cast<size_t>(args.n_tokens), 10 * n_experts,
             [&](size_t begin, size_t end) {
+              if (args.sigmoid) {
+                SigmoidRouter router(args);
+                for (size_t t = begin; t < end; ++t) {
+                  router.Row(args.logits + t * n_experts, args.experts + t * n_used,
+                             args.weights + t * n_used);
+                }
+                return;
+              }
               for (size_t t = begin; t < end; ++t) {
                 RouteRow(args.logits + t * n_experts, args.n_experts, args.n_used, args.over_used,
                          args.experts + t * n_used, args.weights + t * n_used);
@@ -132,6 +213,9 @@ absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
   int32_t* const tokens = ExpertScratch::At<int32_t>(args.scratch, parts.tokens);
   float* const weights = floats(parts.weights);
   GroupByExpert(args, starts, tokens, weights);
+  const auto bias = [](const float* all, int32_t expert, int32_t n) {
+    return all != nullptr ? all + static_cast<size_t>(expert) * static_cast<size_t>(n) : nullptr;
+  };
   for (int32_t e = 0; e < n_experts; ++e) {
     const int32_t first = starts[e], n_rows = starts[e + 1] - first;
     if (n_rows == 0) continue;
@@ -143,6 +227,7 @@ absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
                   *context.pool);
     SC_RETURN_IF_ERROR(kernels.gemm({.x = floats(parts.x),
                                      .w = &args.up[static_cast<size_t>(e)],
+                                     .bias = bias(args.up_bias, e, 2 * width),
                                      .y = floats(parts.up),
                                      .n_rows = n_rows},
                                     context));
@@ -151,10 +236,12 @@ absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
                                            .n_rows = n_rows,
                                            .width = width,
                                            .kind = args.kind,
-                                           .gated = true},
+                                           .gated = true,
+                                           .clamped = args.clamped},
                                           context));
     SC_RETURN_IF_ERROR(kernels.gemm({.x = floats(parts.activation),
                                      .w = &args.down[static_cast<size_t>(e)],
+                                     .bias = bias(args.down_bias, e, hidden),
                                      .y = floats(parts.y),
                                      .n_rows = n_rows},
                                     context));

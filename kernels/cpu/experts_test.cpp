@@ -52,6 +52,37 @@ TEST_CASE("Route equals the reference, with ties and NaN among the logits") {
   CHECK(Route(*ops, {NAN, NAN, -inf, NAN}, 4, 2, true).experts == std::vector<int32_t>{0, 1});
 }
 
+TEST_CASE("Route by sigmoid equals the reference, with groups and a correction") {
+  auto ops = MakeCpuOps({.n_threads = 2});
+  auto reference = MakeReferenceOps();
+  const int32_t n_experts = 16, n_used = 3, n_tokens = 300;
+  const SigmoidRouting routing = GENERATE(SigmoidRouting{}, SigmoidRouting{8, 2, 2.5f},
+                                          SigmoidRouting{4, 3, 1.0f}, SigmoidRouting{4, 4, 1.0f});
+  const bool over_used = GENERATE(false, true), has_correction = GENERATE(false, true);
+  std::vector<float> logits = RandomFloats(static_cast<size_t>(n_experts * n_tokens), 1, 2.0f);
+  logits[5] = NAN;
+  const std::vector<float> correction = RandomFloats(n_experts, 2, 0.5f);
+  const auto route = [&](Ops& device) {
+    Routed routed;
+    routed.experts.resize(static_cast<size_t>(n_tokens * n_used), -1);
+    routed.weights.resize(routed.experts.size(), NAN);
+    device.Route({.logits = logits.data(),
+                  .experts = routed.experts.data(),
+                  .weights = routed.weights.data(),
+                  .n_tokens = n_tokens,
+                  .n_experts = n_experts,
+                  .n_used = n_used,
+                  .over_used = over_used,
+                  .sigmoid = routing,
+                  .correction = has_correction ? correction.data() : nullptr});
+    REQUIRE(device.Synchronize().ok());
+    return routed;
+  };
+  const Routed mine = route(*ops), theirs = route(*reference);
+  CHECK(mine.experts == theirs.experts);
+  CHECK(WorstError(mine.weights, theirs.weights) < 1e-6);
+}
+
 struct Shape {
   int32_t n_experts, n_used, hidden, width;
 };
@@ -59,7 +90,12 @@ struct Shape {
 // The experts of a layer on one device.
 class Layer {
  public:
-  Layer(Ops& ops, const Shape& shape, DType dtype) : ops_(ops), shape_(shape) {
+  // is_clamped: with biases and ClampedGlu.
+  Layer(Ops& ops, const Shape& shape, DType dtype, bool is_clamped)
+      : ops_(ops), shape_(shape), is_clamped_(is_clamped) {
+    const auto all = [&](int32_t width) { return static_cast<size_t>(shape.n_experts * width); };
+    up_bias_ = RandomFloats(all(2 * shape.width), 7);
+    down_bias_ = RandomFloats(all(shape.hidden), 8);
     const size_t n = static_cast<size_t>(shape.hidden) * shape.width;
     for (int32_t e = 0; e < shape.n_experts; ++e) {
       const uint32_t seed = 10 + 2 * static_cast<uint32_t>(e);
@@ -85,7 +121,10 @@ class Layer {
                     .scratch = scratch.data.get(),
                     .n_tokens = n_tokens,
                     .n_used = shape_.n_used,
-                    .kind = Activation::kSilu});
+                    .kind = Activation::kSilu,
+                    .clamped = {.limit = is_clamped_ ? 0.7f : 0.0f, .slope = 1.7f},
+                    .up_bias = is_clamped_ ? up_bias_.data() : nullptr,
+                    .down_bias = is_clamped_ ? down_bias_.data() : nullptr});
     REQUIRE(ops_.Synchronize().ok());
     return out;
   }
@@ -93,13 +132,16 @@ class Layer {
  private:
   Ops& ops_;
   const Shape shape_;
+  const bool is_clamped_;
   std::vector<Matrix> up_, down_;
+  std::vector<float> up_bias_, down_bias_;
 };
 
 TEST_CASE("ExpertMlp equals the reference and does not depend on rows or threads") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const Shape shape = GENERATE(Shape{8, 2, 64, 48}, Shape{5, 3, 33, 7}, Shape{1, 1, 16, 16});
+  const bool is_clamped = GENERATE(false, true);
   INFO(target << " " << DTypeName(dtype) << " hidden " << shape.hidden);
   auto one_thread = MakeCpuOpsFor(target, 1);
   auto threads = MakeCpuOpsFor(target, 3);
@@ -111,8 +153,8 @@ TEST_CASE("ExpertMlp equals the reference and does not depend on rows or threads
   const Routed routed =
       Route(*reference, RandomFloats(kRows * static_cast<size_t>(shape.n_experts), 3),
             shape.n_experts, shape.n_used, true);
-  Layer mine(*threads, shape, dtype), alone(*one_thread, shape, dtype);
-  Layer theirs(*reference, shape, dtype);
+  Layer mine(*threads, shape, dtype, is_clamped), alone(*one_thread, shape, dtype, is_clamped);
+  Layer theirs(*reference, shape, dtype, is_clamped);
   const std::vector<float> whole = mine.Run(x, routed, out, 0, kRows);
   // The inputs of the second product are results of the first one, and get rounded, too.
   const bool rounds = dtype == DType::kBF16 && RoundsInputs(*threads);

@@ -57,6 +57,15 @@ HWY_INLINE PanelVec ScalesOf(DType dtype, const uint8_t* at, size_t v) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, halves)));
 }
 
+// Vector v of 16 scales of MXFP4: half of 2^(byte - 127), because CodePair gives twice the codes'
+// values. The smallest scale, 2^-127, counts as 0.
+HWY_INLINE PanelVec PowerScales(const uint8_t* at, size_t v) {
+  const PanelTag d;
+  const hn::Rebind<uint8_t, PanelTag> db;
+  const auto exponents = hn::PromoteTo(SumTag(), hn::LoadU(db, at + v * kPanelLanes));
+  return hn::Mul(hn::BitCast(d, hn::ShiftLeft<23>(exponents)), hn::Set(d, 0.5f));
+}
+
 // Byte offsets of a superblock, and of a block of 32 inputs in it, in a panel.
 class BlockWalk {
  public:
@@ -99,7 +108,8 @@ struct BlockScales {
                                    const uint8_t* block, size_t v) {
     BlockScales out;
     if constexpr (IsGrouped(kType)) {
-      out.scale[0] = ScalesOf(encoding.scale, super, v);
+      out.scale[0] =
+          kType == Code::kMxFp4 ? PowerScales(super, v) : ScalesOf(encoding.scale, super, v);
       out.minus_minimum = out.scale[0];
       out.zero = ZerosOf(encoding, super, v);
       return out;
@@ -127,6 +137,7 @@ struct BlockScales {
  private:
   static HWY_INLINE SumVec ZerosOf(const Encoding& encoding, const uint8_t* super, size_t v) {
     const SumTag ds;
+    if constexpr (kType == Code::kMxFp4) return hn::Set(ds, kMxFp4Zero);
     if (!encoding.has_zeros) return hn::Set(ds, DefaultZero(kType));
     using Byte = std::conditional_t<kType == Code::kInt8, int8_t, uint8_t>;
     const hn::Rebind<Byte, PanelTag> db;

@@ -127,7 +127,7 @@ void PackGroups(const uint8_t* from, const Encoding& encoding, size_t cols, size
                 uint8_t* panel) {
   const QuantLayout layout = QuantLayoutOf(encoding, cols);
   const GroupedRow<const uint8_t> source = GroupedRowAt(encoding, cols, from);
-  const size_t n_bits = GroupedBits(encoding.code), scale_bytes = DTypeBytes(encoding.scale);
+  const size_t n_bits = GroupedBits(encoding.code), scale_bytes = ScaleBytes(encoding);
   size_t i = 0;
   for (size_t g = 0; g < cols / layout.super_inputs; ++g) {
     const OutputOf<uint8_t> output{panel + g * layout.super_bytes(), layout, row};
@@ -144,7 +144,7 @@ void PackGroups(const uint8_t* from, const Encoding& encoding, size_t cols, size
 void ReadGroups(const uint8_t* panel, const Encoding& encoding, size_t cols, size_t row,
                 float* out) {
   const QuantLayout layout = QuantLayoutOf(encoding, cols);
-  const size_t n_bits = GroupedBits(encoding.code), scale_bytes = DTypeBytes(encoding.scale);
+  const size_t n_bits = GroupedBits(encoding.code), scale_bytes = ScaleBytes(encoding);
   std::vector<uint8_t> bytes(RowBytes(encoding, cols));
   const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes.data());
   size_t i = 0;

@@ -1,13 +1,13 @@
-// Packed layout of quantized integers: the codes and scales of GGUF blocks, of INT4 and of INT8,
-// unchanged but reordered.
+// Packed layout of quantized integers: the codes and scales of GGUF blocks, of INT4, INT8
+// and MXFP4, unchanged but reordered.
 //
 // As in panel.h, a panel has 16 outputs. It is a sequence of superblocks: of 32 or 256 inputs
-// (GGUF), or of a group (INT4, INT8).
+// (GGUF), or of a group (INT4, INT8, MXFP4).
 //   {scale [16]} {minimum f16 [16], if the encoding has minima} {zero [16], one byte each, if the
 //   encoding has zeros}
 //   per 32 inputs: {codes} {sub-scales u8 [16], sub-minima u8 [16]}, or for Q6_K, which has one
 //                  sub-scale per 16 inputs, {sub-scales i8 [16], those of the second half}
-// Scales are float16 in GGUF blocks, else of the encoding's dtype.
+// Scales are float16 in GGUF blocks, one byte in MXFP4, else of the encoding's dtype.
 // Codes are stored in lines of 64 bytes: sixteen 32-bit lanes, one per output. The two 16-bit
 // halves of a lane belong to inputs 2s and 2s + 1, so that a shift and a mask of a line give the
 // pairs for a 16-bit multiply-add. A half holds as many whole codes as fit, from the low bits up.
@@ -60,7 +60,7 @@ constexpr QuantLayout QuantLayoutOf(Code code) {
 // REQUIRES: KeepsInQuantPanels(encoding, cols)
 constexpr QuantLayout QuantLayoutOf(const Encoding& encoding, size_t cols) {
   if (IsGgufBlock(encoding.code)) return QuantLayoutOf(encoding.code);
-  return {.header_bytes = kPanelRows * (DTypeBytes(encoding.scale) + (encoding.has_zeros ? 1 : 0)),
+  return {.header_bytes = kPanelRows * (ScaleBytes(encoding) + (encoding.has_zeros ? 1 : 0)),
           .code_bytes = kPanelRows * kQuantBlock * GroupedBits(encoding.code) / 8,
           .sub_scales_bytes = 0,
           .super_inputs = GroupOf(encoding, cols)};
@@ -69,7 +69,7 @@ constexpr QuantLayout QuantLayoutOf(const Encoding& encoding, size_t cols) {
 // Whether this layout can hold the encoding: superblocks are whole, and of whole blocks.
 constexpr bool KeepsInQuantPanels(const Encoding& encoding, size_t cols) {
   if (IsGgufBlock(encoding.code)) return cols % FormOf(encoding.code).elements == 0;
-  if (encoding.code != Code::kInt4 && encoding.code != Code::kInt8) return false;
+  if (!IsGrouped(encoding.code) || encoding.code == Code::kFp8) return false;
   const size_t group = GroupOf(encoding, cols);
   return group % kQuantBlock == 0 && cols % group == 0;
 }

@@ -41,6 +41,15 @@ std::vector<uint8_t> RandomGroups(const Encoding& encoding, size_t rows, size_t 
   const size_t row_bytes = RowBytes(encoding, cols);
   std::vector<uint8_t> bytes(rows * row_bytes);
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  if (encoding.code == kMxFp4) {
+    for (size_t r = 0; r < rows; ++r) {
+      uint8_t* const scales = GroupedRowAt(encoding, cols, bytes.data() + r * row_bytes).scales;
+      for (size_t g = 0; g < GroupCount(encoding, cols); ++g) {
+        scales[g] = static_cast<uint8_t>(117 + random() % 4);
+      }
+    }
+    return bytes;
+  }
   const float steps = encoding.code == Code::kInt4 ? 8 : encoding.code == Code::kInt8 ? 128 : 240;
   std::vector<float> scales(GroupCount(encoding, cols));
   for (size_t r = 0; r < rows; ++r) {
@@ -187,6 +196,13 @@ TEST_CASE("Gemm equals the reference for grouped codes and does not depend on ro
             target);
 }
 
+TEST_CASE("Gemm equals the reference for MXFP4 and does not depend on rows") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  INFO(target);
+  CheckGemm({{33, MxFp4Encoding()}}, 32, target);
+  CheckGemm({{32, MxFp4Encoding()}, {19, MxFp4Encoding()}}, 576, target);
+}
+
 TEST_CASE("Gemm equals the reference for FP8 and does not depend on rows") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   INFO(target);
@@ -216,6 +232,7 @@ TEST_CASE("packed weights take at most 1.03 of the bytes in the checkpoint") {
       {Grouped(kInt4, DType::kBF16, 32), 4 + 16 / 32.0},
       {Grouped(kInt8, DType::kF16, 128, true), 8 + (16 + 8) / 128.0},
       {Grouped(kInt8, DType::kBF16, 0), 8},
+      {MxFp4Encoding(), 4 + 8 / 32.0},
       {blocks, 8},
       {kFp8, 8},
   };

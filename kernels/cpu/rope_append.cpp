@@ -49,10 +49,16 @@ void RopeAppendToken(const RopeAppendArgs& args, size_t t) {
   const size_t head_dim = static_cast<size_t>(args.head_dim);
   const size_t half = args.rope != nullptr ? static_cast<size_t>(args.rope->rotary_dim) / 2 : 0;
   float* const q = args.qkv.f32() + t * (n_heads + 2 * n_kv_heads) * head_dim;
+  if (args.norms_all_heads) {
+    const size_t q_width = n_heads * head_dim;
+    NormRow(q, args.q_norm, nullptr, q_width, args.norm_kind, args.norm_eps, q, false);
+    NormRow(q + q_width, args.k_norm, nullptr, n_kv_heads * head_dim, args.norm_kind, args.norm_eps,
+            q + q_width, false);
+  }
   for (size_t h = 0; h < n_heads + n_kv_heads; ++h) {
     float* const head = q + h * head_dim;
     const float* const norm = h < n_heads ? args.q_norm : args.k_norm;
-    if (norm != nullptr) {
+    if (norm != nullptr && !args.norms_all_heads) {
       NormRow(head, norm, nullptr, head_dim, args.norm_kind, args.norm_eps, head, false);
     }
     if (args.rope != nullptr) {

@@ -102,6 +102,16 @@ HWY_INLINE void MergeRow(const RowState& row, const RowState& part, size_t padde
   *row.max = max;
 }
 
+// Adds a key that has this score and no value.
+HWY_INLINE void AddSink(float score, const RowState& row, size_t padded_dim) {
+  const float max = std::max(*row.max, score);
+  const float factor = ExpOf(*row.max - max);
+  ScaleFloats(row.sum, kBlock, factor);
+  ScaleFloats(row.values, padded_dim, factor);
+  row.sum[0] += ExpOf(score - max);
+  *row.max = max;
+}
+
 // out: [head_dim]
 HWY_INLINE void FinishRow(const RowState& row, size_t head_dim, float* out) {
   float sum = 0;

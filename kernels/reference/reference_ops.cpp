@@ -32,6 +32,40 @@ double Activated(double x, Activation kind) {
   return 0;
 }
 
+double ClampedGluOf(double gate, double up, const ClampedGlu& glu) {
+  const double g = std::min<double>(gate, glu.limit);
+  const double u = std::clamp<double>(up, -glu.limit, glu.limit);
+  return g / (1 + std::exp(-glu.slope * g)) * (1 + u);
+}
+
+// The weights of all experts of a row by sigmoid, and the scores to choose by: [n_experts] each.
+struct SigmoidScores {
+  std::vector<double> weights, scores;
+};
+
+SigmoidScores SigmoidScoresOf(const RouteArgs& args, const float* logits) {
+  SigmoidScores all;
+  for (int32_t e = 0; e < args.n_experts; ++e) {
+    all.weights.push_back(std::isnan(logits[e]) ? 0 : 1 / (1 + std::exp(-double{logits[e]})));
+    all.scores.push_back(all.weights.back() +
+                         (args.correction != nullptr ? args.correction[e] : 0));
+  }
+  const int32_t n_groups = args.sigmoid->n_groups, size = args.n_experts / n_groups;
+  if (n_groups == 1) return all;
+  std::vector<std::pair<double, int32_t>> groups;  // {minus the best two, group}
+  for (int32_t g = 0; g < n_groups; ++g) {
+    std::vector<double> of_group(all.scores.begin() + g * size,
+                                 all.scores.begin() + (g + 1) * size);
+    std::sort(of_group.rbegin(), of_group.rend());
+    groups.emplace_back(-of_group[0] - of_group[1], g);
+  }
+  std::sort(groups.begin(), groups.end());
+  for (size_t i = static_cast<size_t>(args.sigmoid->n_used_groups); i < groups.size(); ++i) {
+    std::fill_n(all.scores.begin() + groups[i].second * size, size, -INFINITY);
+  }
+  return all;
+}
+
 // out[i] = norm(x)[i] for [width] values; out may alias x.
 void NormRow(const float* x, const float* weight, const float* bias, int32_t width, NormKind kind,
              double eps, float* out, bool add_to_out) {
@@ -185,6 +219,13 @@ class ReferenceOps final : public Ops {
     const int32_t n_all = args.n_heads + 2 * args.n_kv_heads;
     std::vector<float> head(args.head_dim);
     for (int32_t t = 0; t < args.n_tokens; ++t) {
+      if (args.norms_all_heads) {
+        float* const q = args.qkv.f32() + static_cast<size_t>(t) * n_all * args.head_dim;
+        const int32_t q_width = args.n_heads * args.head_dim;
+        NormRow(q, args.q_norm, nullptr, q_width, args.norm_kind, args.norm_eps, q, false);
+        NormRow(q + q_width, args.k_norm, nullptr, args.n_kv_heads * args.head_dim, args.norm_kind,
+                args.norm_eps, q + q_width, false);
+      }
       for (int32_t h = 0; h < n_all; ++h) {
         float* x = args.qkv.f32() + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
         const bool is_q = h < args.n_heads;
@@ -192,7 +233,7 @@ class ReferenceOps final : public Ops {
         std::copy(x, x + args.head_dim, head.begin());
         if (is_q || is_k) {
           const float* norm = is_q ? args.q_norm : args.k_norm;
-          if (norm != nullptr) {
+          if (norm != nullptr && !args.norms_all_heads) {
             NormRow(x, norm, nullptr, args.head_dim, args.norm_kind, args.norm_eps, head.data(),
                     false);
           }
@@ -238,12 +279,13 @@ class ReferenceOps final : public Ops {
               score +=
                   static_cast<double>(q[i]) * LoadElement(args.kv.k, args.kv.dtype, index(p) + i);
             }
-            score *= args.scale;
+            score *= args.scale * static_cast<double>(args.query_scaling.At(last));
             if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
             scores.push_back(score);
           }
-          const double max = *std::max_element(scores.begin(), scores.end());
-          double total = 0;
+          const double sink = args.sinks != nullptr ? args.sinks[h] : -INFINITY;
+          const double max = std::max(sink, *std::max_element(scores.begin(), scores.end()));
+          double total = std::exp(sink - max);
           std::fill(sum.begin(), sum.end(), 0.0);
           for (int32_t p = first; p <= last; ++p) {
             const double weight = std::exp(scores[p - first] - max);
@@ -263,7 +305,10 @@ class ReferenceOps final : public Ops {
     for (int32_t t = 0; t < args.n_rows; ++t) {
       const float* x = args.x.f32() + static_cast<size_t>(t) * args.width * (args.gated ? 2 : 1);
       for (int32_t i = 0; i < args.width; ++i) {
-        const double value = Activated(x[i], args.kind) * (args.gated ? x[args.width + i] : 1.0f);
+        const double value =
+            args.gated && args.clamped.limit > 0
+                ? ClampedGluOf(x[i], x[args.width + i], args.clamped)
+                : Activated(x[i], args.kind) * (args.gated ? x[args.width + i] : 1.0f);
         args.out.f32()[static_cast<size_t>(t) * args.width + i] = static_cast<float>(value);
       }
     }
@@ -277,6 +322,22 @@ class ReferenceOps final : public Ops {
         return std::isnan(logits[e]) ? -std::numeric_limits<double>::infinity() : logits[e];
       };
       std::iota(order.begin(), order.end(), 0);
+      if (args.sigmoid) {
+        const SigmoidScores all = SigmoidScoresOf(args, logits);
+        const auto score = [&](int32_t e) { return all.scores[static_cast<size_t>(e)]; };
+        const auto weight = [&](int32_t e) { return all.weights[static_cast<size_t>(e)]; };
+        std::stable_sort(order.begin(), order.end(),
+                         [&](int32_t a, int32_t b) { return score(a) > score(b); });
+        double sum = 0;
+        for (int32_t i = 0; i < args.n_used; ++i) sum += weight(order[i]);
+        for (int32_t i = 0; i < args.n_used; ++i) {
+          const size_t at = static_cast<size_t>(t) * args.n_used + i;
+          args.experts[at] = order[i];
+          args.weights[at] = static_cast<float>(weight(order[i]) * args.sigmoid->factor /
+                                                (args.over_used ? std::max(sum, 1e-20) : 1));
+        }
+        continue;
+      }
       std::stable_sort(order.begin(), order.end(),
                        [&](int32_t a, int32_t b) { return value(a) > value(b); });
       double total = 0;
@@ -302,14 +363,26 @@ class ReferenceOps final : public Ops {
       for (size_t e = 0; e < args.up.size(); ++e) {
         for (size_t i = first; i < first + static_cast<size_t>(args.n_used); ++i) {
           if (args.experts[i] != static_cast<int32_t>(e)) continue;
-          Gemm({.x = x, .w = &args.up[e], .y = up.data(), .n_rows = 1});
+          const auto bias = [e](const float* all, int32_t n) {
+            return all != nullptr ? all + e * static_cast<size_t>(n) : nullptr;
+          };
+          Gemm({.x = x,
+                .w = &args.up[e],
+                .bias = bias(args.up_bias, 2 * width),
+                .y = up.data(),
+                .n_rows = 1});
           Activate({.x = up.data(),
                     .out = act.data(),
                     .n_rows = 1,
                     .width = width,
                     .kind = args.kind,
-                    .gated = true});
-          Gemm({.x = act.data(), .w = &args.down[e], .y = row.data(), .n_rows = 1});
+                    .gated = true,
+                    .clamped = args.clamped});
+          Gemm({.x = act.data(),
+                .w = &args.down[e],
+                .bias = bias(args.down_bias, hidden),
+                .y = row.data(),
+                .n_rows = 1});
           for (int32_t h = 0; h < hidden; ++h) out[h] += args.weights[i] * row[h];
         }
       }

@@ -236,5 +236,40 @@ TEST_CASE("GatherRows and copies") {
   CHECK(ops->Synchronize().ok());
 }
 
+TEST_CASE("Route by sigmoid: the correction and the groups choose, the factor scales") {
+  auto ops = MakeReferenceOps();
+  // Groups {0, 1} and {2, 3}. Without groups, experts 0 and 2 would be the best.
+  const float logits[] = {2, -3, 1, 0.5f}, correction[] = {0, 0, 0, 0.1f};
+  int32_t experts[2];
+  float weights[2];
+  ops->Route({.logits = logits,
+              .experts = experts,
+              .weights = weights,
+              .n_tokens = 1,
+              .n_experts = 4,
+              .n_used = 2,
+              .over_used = true,
+              .sigmoid = SigmoidRouting{.n_groups = 2, .n_used_groups = 1, .factor = 2},
+              .correction = correction});
+  CHECK((experts[0] == 2 && experts[1] == 3));
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  CHECK(std::abs(weights[0] - 2 * sigmoid(1) / (sigmoid(1) + sigmoid(0.5))) < 1e-6);
+}
+
+TEST_CASE("A clamped activation") {
+  auto ops = MakeReferenceOps();
+  const float x[] = {5, -1, 0.5f, -4};  // two gates, two ups
+  float out[2];
+  ops->Activate({.x = x,
+                 .out = out,
+                 .n_rows = 1,
+                 .width = 2,
+                 .kind = Activation::kSilu,
+                 .gated = true,
+                 .clamped = {.limit = 2, .slope = 1.5f}});
+  CHECK(std::abs(out[0] - 2 / (1 + std::exp(-3.0)) * 1.5) < 1e-6);
+  CHECK(std::abs(out[1] - -1 / (1 + std::exp(1.5)) * (1 - 2)) < 1e-6);
+}
+
 }  // namespace
 }  // namespace stagecoach::kernels

@@ -19,6 +19,10 @@ struct AttentionConfig {
   bool rope_and_norm = false;
   int32_t rotary_dim = 0;       // 0: head_dim
   bool forgets_blocks = false;  // no block ids for positions before the window
+  // Only CPUs.
+  bool has_sinks = false;
+  bool norms_all_heads = false;  // with rope_and_norm
+  QueryScaling query_scaling = {};
 
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }
@@ -61,8 +65,9 @@ class AttentionLayer {
         config_(config),
         cache_(std::move(cache)),
         block_order_(static_cast<size_t>(n_blocks)),
-        q_norm_(ops, RandomFloats(config.head_dim, 11, 0.1f)),
-        k_norm_(ops, RandomFloats(config.head_dim, 12, 0.1f)),
+        q_norm_(ops, RandomFloats(NormWidth(config, config.n_heads), 11, 0.1f)),
+        k_norm_(ops, RandomFloats(NormWidth(config, config.n_kv_heads), 12, 0.1f)),
+        sinks_(ops, RandomFloats(config.n_heads, 13, 3.0f)),
         cos_(ops, Waves(config, max_positions, false)),
         sin_(ops, Waves(config, max_positions, true)) {
     for (int32_t i = 0; i < n_blocks; ++i) block_order_[i] = (i * 7 + 3) % n_blocks;
@@ -136,7 +141,8 @@ class AttentionLayer {
                      .n_tokens = n_tokens + n_padding,
                      .n_heads = config_.n_heads,
                      .n_kv_heads = config_.n_kv_heads,
-                     .head_dim = config_.head_dim});
+                     .head_dim = config_.head_dim,
+                     .norms_all_heads = config_.norms_all_heads});
     const size_t n_out = static_cast<size_t>(n_tokens * config_.out_width());
     const Values out(
         ops_, std::vector<float>(n_out + static_cast<size_t>(n_padding * config_.out_width()), NAN),
@@ -151,7 +157,9 @@ class AttentionLayer {
                     .head_dim = config_.head_dim,
                     .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                     .softcap = config_.softcap,
-                    .window = config_.window});
+                    .window = config_.window,
+                    .sinks = config_.has_sinks ? sinks_.f32() : nullptr,
+                    .query_scaling = config_.query_scaling});
     std::vector<float> result = out.Get();
     result.resize(n_out);
     return result;
@@ -170,6 +178,9 @@ class AttentionLayer {
   }
 
  private:
+  static int32_t NormWidth(const AttentionConfig& config, int32_t n_heads) {
+    return config.norms_all_heads ? n_heads * config.head_dim : config.head_dim;
+  }
   static int32_t RotaryDim(const AttentionConfig& config) {
     return config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
   }
@@ -192,7 +203,7 @@ class AttentionLayer {
   std::unique_ptr<StepInputs> step_;
   Buffer scratch_;
   std::vector<int32_t> block_order_;
-  Values q_norm_, k_norm_, cos_, sin_;
+  Values q_norm_, k_norm_, sinks_, cos_, sin_;
   RopeTable rope_;
 };
 
