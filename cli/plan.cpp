@@ -16,6 +16,7 @@
 #include "common/flags/flag_table.h"
 #include "common/flags/pipeline_flags.h"
 #include "common/json_text.h"
+#include "common/model/device_support.h"
 #include "common/model/model_spec.h"
 
 namespace stagecoach::cli {
@@ -39,6 +40,10 @@ int Plan(PlanFlags options) {
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
   // A GPU worker holds all weights in one dtype, whatever their stored encoding.
   v1::LoadConfig& config = options.check.config;
+  if (const absl::Status runs = spec.ok() ? CheckRunsOnGpus(*spec) : absl::OkStatus(); !runs.ok()) {
+    fmt::print(stderr, "{}\n", std::string(runs.message()));
+    return kExitError;
+  }
   if (!DTypeOf(config) && spec.ok()) config.set_dtype(ToProto(spec->stored_dtype));
   options.check.read_large_tokenizer = false;
   const check::ModelReport report = check::CheckModel(options.check);

@@ -139,6 +139,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                  std::string(model.grammars.status().message()));
   }
   const ModelSpec spec = model.spec;
+  for (const std::string& note : spec.notes) spdlog::info("{}: {}", model_dir, note);
   PipelineOptions common{.model_dir = model_dir,
                          .addresses = {},
                          .access = internal,

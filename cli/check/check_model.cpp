@@ -14,6 +14,7 @@
 #include "cli/check/model_facts.h"
 #include "common/config/load_config.h"
 #include "common/host_memory.h"
+#include "common/model/device_support.h"
 #include "common/model/model_spec.h"
 #include "common/size.h"
 #include "common/text/chat_template.h"
@@ -96,6 +97,14 @@ class Checker {
       return;
     }
     spec_ = *std::move(spec);
+    for (const std::string& note : spec_->notes) Note(Part::kConfig, note);
+    if (const absl::Status runs = CheckRunsOnGpus(*spec_); !runs.ok()) {
+      if (options_.on_gpus) {
+        Problem(Part::kConfig, runs);
+      } else {
+        Note(Part::kConfig, std::string(runs.message()));
+      }
+    }
     if (const auto defaults = ReadGenerationDefaults(dir_); !defaults.ok()) {
       Problem(Part::kConfig, defaults.status());
     }

@@ -28,16 +28,22 @@ worker::StageModelOptions Layers(int32_t first, int32_t count, const ModelSpec& 
 // Storage of each tensor by its name, if known.
 using Stored = std::map<std::string_view, Storage>;
 
+Storage StorageOf(const worker::TensorRequest& request, const Stored& stored, DType or_else) {
+  const auto found = stored.find(request.name);
+  if (found != stored.end()) return found->second;
+  return {or_else, worker::ImpliedEncoding(request)};
+}
+
 // A tensor's size in memory: vectors are float32; quantized matrices keep their encoding unless a
 // dtype is requested.
 uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> wanted,
                      const Stored& stored, DType or_else) {
   const uint64_t n = Elements(request);
   if (request.is_vector) return n * sizeof(float);
-  const auto found = stored.find(request.name);
-  if (wanted || found == stored.end()) return n * DTypeBytes(wanted.value_or(or_else));
-  if (!found->second.is_quantized()) return n * DTypeBytes(found->second.dtype);
-  return EncodedBytes(*found->second.encoding, static_cast<uint64_t>(request.rows),
+  if (wanted) return n * DTypeBytes(*wanted);
+  const Storage storage = StorageOf(request, stored, or_else);
+  if (!storage.is_quantized()) return n * DTypeBytes(storage.dtype);
+  return EncodedBytes(*storage.encoding, static_cast<uint64_t>(request.rows),
                       static_cast<uint64_t>(request.cols));
 }
 
@@ -54,10 +60,13 @@ uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) 
 std::vector<EncodingFacts> Encodings(const worker::WeightPlan& plan, const Stored& stored,
                                      DType or_else) {
   std::map<std::string, uint64_t> bytes;
+  const bool tells_any =
+      !stored.empty() || std::any_of(plan.requests.begin(), plan.requests.end(), [](const auto& r) {
+        return worker::ImpliedEncoding(r).has_value();
+      });
   for (const worker::TensorRequest& request : plan.requests) {
-    const auto found = stored.find(request.name);
-    if (found == stored.end() || request.is_vector) continue;
-    const Storage& storage = found->second;
+    if (request.is_vector || !tells_any) continue;
+    const Storage storage = StorageOf(request, stored, or_else);
     bytes[EncodingName(storage.is_quantized() ? *storage.encoding : CodeOf(storage.dtype))] +=
         TensorBytes(request, std::nullopt, stored, or_else);
   }

@@ -55,6 +55,11 @@ struct ExpertSpec {
   int32_t n_used = 0;
   int32_t intermediate_size = 0;
   bool weights_over_used = true;  // the weights of the used experts sum to 1
+  bool router_bias = false;
+  bool biases = false;  // of each expert's matrices
+  // Scores by sigmoid in place of the softmax, with TensorNames::router_correction if it is set.
+  std::optional<SigmoidRouting> sigmoid;
+  int32_t shared_width = 0;  // intermediate size of an MLP that each row goes to as well; 0: none
 };
 
 // Layers that allocate and free KV blocks together. There is one block table per sequence and
@@ -80,6 +85,13 @@ struct TensorNames {
   std::string mlp_norm, gate, up, down, post_mlp_norm;
   std::string gate_up;  // fused gate and up, in place of the two
   std::string router, expert_gate, expert_up, expert_down;
+  std::string shared_gate, shared_up, shared_down;
+  // The whole names of vectors.
+  std::string sinks, router_correction;
+  // The whole names of tensors that hold all experts: those of gate and up have the outputs of both
+  // in turns, and names of biases end with "_bias". In place of the names by expert. Unless they
+  // are MXFP4, matrices are stored as [experts, inputs, outputs].
+  std::string stacked_gate_up, stacked_down;
 };
 
 struct ModelSpec {
@@ -100,7 +112,11 @@ struct ModelSpec {
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
   NormPlacement norm_placement = NormPlacement::kBefore;
-  bool qk_norm = false;  // per-head RMS norm of q and k before the rotation
+  bool qk_norm = false;            // per-head RMS norm of q and k before the rotation
+  bool qk_norm_all_heads = false;  // that norm is over all heads of q, and of k
+  bool attn_sinks = false;         // each head has the score of one more key, without a value
+  QueryScaling query_scaling;
+  ClampedGlu clamped_glu;  // of the experts, in place of `activation`
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool transposed_linears = false;  // GPT-2 stores the layers' matrices as [inputs, outputs]
   bool tied_embedding = false;
@@ -118,9 +134,17 @@ struct ModelSpec {
   std::vector<KvGroupSpec> kv_groups;
   std::vector<LayerSpec> layers;
   TensorNames names;
+  // Layers after `layers` that the checkpoint has for predicting further tokens.
+  int32_t n_unused_layers = 0;
+  // What a user should know of how this checkpoint is served: sentences without a full stop.
+  std::vector<std::string> notes;
 
   bool has_dense_layer() const {
     return std::any_of(layers.begin(), layers.end(), [](const auto& l) { return !l.has_experts; });
+  }
+  // The largest intermediate size of MLPs that all rows go to; 0: there is none.
+  int32_t mlp_width() const {
+    return std::max(has_dense_layer() ? intermediate_size : 0, experts.shared_width);
   }
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
 };

@@ -10,7 +10,8 @@
 namespace stagecoach {
 namespace {
 
-constexpr std::string_view kSupported = "supported are fp8, gptq, awq and compressed-tensors";
+constexpr std::string_view kSupported =
+    "supported are fp8, gptq, awq, compressed-tensors and mxfp4";
 
 // Formats of compressed-tensors whose tensors the loader can read.
 constexpr std::array<std::string_view, 5> kFormats = {
@@ -101,6 +102,7 @@ Quantization ReadQuantization(ConfigReader& config) {
   if (method == "fp8" || method == "fbgemm_fp8") return ReadFp8(section);
   if (method == "gptq") return ReadGptq(section);
   if (method == "awq") return ReadAwq(section);
+  if (method == "mxfp4") return {.method = QuantMethod::kMxFp4};
   if (method == "compressed-tensors") return ReadCompressedTensors(section);
   const std::string name =
       method == "bitsandbytes" || section.Has("load_in_4bit") ? "bitsandbytes" : method;
@@ -110,7 +112,7 @@ Quantization ReadQuantization(ConfigReader& config) {
         "weights quantized by \"bitsandbytes\" are not supported; take the model's original "
         "checkpoint in bfloat16, or write one (transformers: model.dequantize(), then "
         "save_pretrained), or take one in another format: supported are fp8, gptq, awq, "
-        "compressed-tensors and GGUF");
+        "compressed-tensors, mxfp4 and GGUF");
   } else {
     config.Unsupported(key, fmt::format("weights quantized by \"{}\" are not supported; {}; or use "
                                         "the checkpoint in bfloat16, float16 or float32",

@@ -7,7 +7,7 @@
 
 namespace stagecoach {
 
-enum class QuantMethod : uint8_t { kNone, kFp8, kGptq, kAwq, kCompressedTensors };
+enum class QuantMethod : uint8_t { kNone, kFp8, kGptq, kAwq, kCompressedTensors, kMxFp4 };
 
 // Which matrices are quantized, and how finely, shows in the tensors: lists of excluded layers and
 // groups with other settings need not be read.

@@ -409,5 +409,93 @@ TEST_CASE("generation defaults") {
              ContainsSubstring("temperature") && ContainsSubstring("top_p"));
 }
 
+absl::StatusOr<ModelSpec> ReadShape(const std::string& name) {
+  return ReadModelSpec(STAGECOACH_SHAPES "/" + name);
+}
+
+TEST_CASE("gpt-oss, as published") {
+  const ModelSpec spec = *ReadShape("gpt-oss-20b");
+  CHECK(spec.n_layers() == 24);
+  CHECK(spec.stored_dtype == DType::kBF16);
+  CHECK(spec.quantization.method == QuantMethod::kMxFp4);
+  CHECK((spec.experts.n_experts == 32 && spec.experts.n_used == 4));
+  CHECK((spec.experts.router_bias && spec.experts.biases && spec.experts.weights_over_used));
+  CHECK((spec.attn_sinks && spec.qkv_bias && spec.o_bias));
+  CHECK(spec.clamped_glu.limit == 7.0f);
+  CHECK(spec.clamped_glu.slope == 1.702f);
+  CHECK(spec.kv_groups[static_cast<size_t>(spec.layers[0].kv_group)].window == 128);
+  CHECK(spec.kv_groups[static_cast<size_t>(spec.layers[1].kv_group)].window == 0);
+  CHECK(spec.ropes[0].scaling == RopeScaling::kYarn);
+  CHECK_FALSE(spec.ropes[0].truncate);
+  CHECK((*ReadShape("gpt-oss-120b")).experts.n_experts == 128);
+}
+
+TEST_CASE("GLM-4.5-Air, as published: its layer for further tokens is left out") {
+  const ModelSpec spec = *ReadShape("glm-4.5-air");
+  CHECK(spec.n_layers() == 46);
+  CHECK(spec.n_unused_layers == 1);
+  CHECK((!spec.layers[0].has_experts && spec.layers[1].has_experts));
+  CHECK((spec.qkv_bias && !spec.o_bias && !spec.qk_norm));
+  CHECK(spec.ropes[0].rotary_dim == 64);
+  CHECK(spec.experts.shared_width == 1408);
+  CHECK(spec.experts.sigmoid.has_value());
+  CHECK(spec.mlp_width() == 10944);
+}
+
+TEST_CASE("groups of experts must fit the experts") {
+  const auto error = [](std::string_view more) {
+    return ErrorOf(Config("Glm4MoeForCausalLM",
+                          R"("num_key_value_heads": 4, "n_routed_experts": 8,
+                             "num_experts_per_tok": 3, )" +
+                              std::string(more)),
+                   absl::StatusCode::kInvalidArgument);
+  };
+  CHECK_THAT(error(R"("n_group": 3,)"), ContainsSubstring("8 experts do not form 3 groups"));
+  CHECK_THAT(error(R"("n_group": 8,)"), ContainsSubstring("8 experts do not form 8 groups"));
+  CHECK_THAT(error(R"("n_group": 2, "topk_group": 3,)"), ContainsSubstring("more than n_group"));
+  CHECK_THAT(error(R"("n_group": 4, "topk_group": 1,)"), ContainsSubstring("fewer experts"));
+}
+
+TEST_CASE("MiniMax-M2, as published") {
+  const ModelSpec spec = *ReadShape("minimax-m2");
+  CHECK(spec.n_layers() == 62);
+  CHECK((spec.qk_norm && spec.qk_norm_all_heads));
+  CHECK(spec.ropes[0].rotary_dim == 64);
+  CHECK(spec.ropes[0].theta == 5e6);
+  CHECK((spec.experts.n_experts == 256 && spec.experts.intermediate_size == 1536));
+  CHECK(spec.experts.sigmoid->n_groups == 1);
+  CHECK(spec.quantization.method == QuantMethod::kFp8);
+  CHECK_THAT(ErrorOf(Config("MiniMaxM2ForCausalLM", R"("attn_type_list": [1, 0, 1, 1],
+                                                       "num_key_value_heads": 4,)"),
+                     absl::StatusCode::kUnimplemented),
+             ContainsSubstring("attn_type_list"));
+}
+
+TEST_CASE("Ministral 3, as published: served as text") {
+  const ModelSpec spec = *ReadShape("ministral-3-8b");
+  CHECK(spec.architecture == "Mistral3ForConditionalGeneration");
+  REQUIRE(spec.notes.size() == 1);
+  CHECK_THAT(spec.notes[0], ContainsSubstring("served as a text model"));
+  CHECK(spec.query_scaling.beta == 0.1f);
+  CHECK(spec.query_scaling.step == 16384);
+  CHECK(spec.query_scaling.At(16383) == 1);
+  CHECK(spec.query_scaling.At(16384) == Approx(1 + 0.1 * std::log(2.0)));
+  CHECK(spec.ropes[0].scaling == RopeScaling::kYarn);
+  CHECK(spec.ropes[0].attention_factor == Approx(1));
+  CHECK((*ReadShape("ministral-3-14b")).hidden_size == 5120);
+  CHECK_THAT(ErrorOf(Config("Ministral3ForCausalLM", R"("num_key_value_heads": 4,)"),
+                     absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("rope_parameters"));
+}
+
+TEST_CASE("Mistral Small with a vision tower: Mistral's layers") {
+  const ModelSpec spec = *Read(R"({"architectures": ["Mistral3ForConditionalGeneration"],
+    "text_config": {"model_type": "mistral", "vocab_size": 512, "hidden_size": 128, "head_dim": 32,
+                    "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4,
+                    "num_key_value_heads": 2, "max_position_embeddings": 512}})");
+  CHECK(spec.query_scaling.beta == 0);
+  CHECK(spec.n_kv_heads == 2);
+}
+
 }  // namespace
 }  // namespace stagecoach

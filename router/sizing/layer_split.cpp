@@ -14,9 +14,12 @@ constexpr double kRowsThatSample = 0.5;
 double LayerCost(const ModelSpec& spec, const LayerSpec& layer) {
   const double hidden = spec.hidden_size;
   const double attention = hidden * spec.head_dim * (2.0 * spec.n_heads + 2.0 * spec.n_kv_heads);
-  const double mlp = layer.has_experts
-                         ? 3.0 * hidden * spec.experts.intermediate_size * spec.experts.n_experts
-                         : hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
+  const double mlp =
+      layer.has_experts
+          ? 3.0 * hidden *
+                (static_cast<double>(spec.experts.intermediate_size) * spec.experts.n_experts +
+                 spec.experts.shared_width)
+          : hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
   return attention + mlp;
 }
 

@@ -1,4 +1,5 @@
 #include "common/check.h"
+#include "common/model/device_support.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "tests/golden/golden_backends.h"
 
@@ -25,6 +26,12 @@ std::vector<Backend> Backends() {
     backends.push_back(CudaBackend(batch_invariant, /*disturbance_seed=*/20261122));
   }
   return backends;
+}
+
+bool BackendsCanRun(const GoldenModel& model) {
+  const auto spec = ReadModelSpec(model.model_dir);
+  SC_CHECK(spec.ok());
+  return CheckRunsOnGpus(*spec).ok();
 }
 
 std::vector<Backend> SameBitsBackends() {

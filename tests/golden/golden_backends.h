@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "tests/golden/golden_data.h"
 
 namespace stagecoach {
 
@@ -19,6 +20,8 @@ struct Backend {
 };
 
 std::vector<Backend> Backends();
+// Whether they can run the model.
+bool BackendsCanRun(const GoldenModel& model);
 // Backends whose results must be bit-identical for any stages, chunks and neighbours in the batch.
 std::vector<Backend> SameBitsBackends();
 

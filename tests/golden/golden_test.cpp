@@ -25,20 +25,24 @@ constexpr int32_t kAllAtOnce = 512;
 
 using Rows = std::vector<std::vector<float>>;
 
+std::vector<GoldenModel> ModelsIn(const std::string& dir) {
+  std::vector<GoldenModel> models = FindGoldenModels(dir);
+  std::erase_if(models, [](const GoldenModel& model) { return !BackendsCanRun(model); });
+  return models;
+}
+
 std::vector<GoldenModel> AllModels() {
-  std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA);
+  std::vector<GoldenModel> models = ModelsIn(STAGECOACH_GOLDEN_DATA);
   std::istringstream more(
       std::getenv("STAGECOACH_GOLDEN_DIR") ? std::getenv("STAGECOACH_GOLDEN_DIR") : "");
   for (std::string dir; std::getline(more, dir, ':');) {
-    for (GoldenModel& model : FindGoldenModels(dir)) models.push_back(std::move(model));
+    for (GoldenModel& model : ModelsIn(dir)) models.push_back(std::move(model));
   }
   return models;
 }
 
 // Made by make_quantized.py.
-std::vector<GoldenModel> QuantizedModels() {
-  return FindGoldenModels(STAGECOACH_GOLDEN_DATA "/quantized");
-}
+std::vector<GoldenModel> QuantizedModels() { return ModelsIn(STAGECOACH_GOLDEN_DATA "/quantized"); }
 
 std::unique_ptr<PipelineRun> Load(const PipelineOptions& options, kernels::Ops* ops) {
   auto run = PipelineRun::Load(options, ops);
@@ -213,7 +217,7 @@ TEST_CASE("stages, chunks and other sequences change no bit") {
 TEST_CASE("dummy weights give the same model for every layer split") {
   for (const Backend& backend : Backends()) {
     if (!backend.splits_alike) continue;
-    for (const GoldenModel& model : FindGoldenModels(STAGECOACH_GOLDEN_DATA)) {
+    for (const GoldenModel& model : ModelsIn(STAGECOACH_GOLDEN_DATA)) {
       PipelineOptions options{.model_dir = model.model_dir, .dummy_weights = true, .n_blocks = 256};
       const auto one_stage = Load(options, backend.ops.get());
       const std::vector<Rows> whole = Alone(*one_stage, model, kAllAtOnce);

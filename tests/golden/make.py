@@ -188,6 +188,39 @@ def phi3_long():
     )  # fmt: skip
 
 
+def gpt_oss():
+    # A limit that cuts activations of this size.
+    scaling = dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=64, truncate=False)
+    return transformers.GptOssConfig(
+        **{**sizes(4, 2), "head_dim": 32, "intermediate_size": 16}, num_local_experts=5, num_experts_per_tok=2,
+        sliding_window=20, rope_parameters=dict(scaling, rope_theta=150000.0), swiglu_limit=1.5,
+    )  # fmt: skip
+
+
+def glm4_moe():
+    # A dense layer first; 8 experts in 4 groups, of which 2 are used.
+    return transformers.Glm4MoeConfig(
+        **{**sizes(4, 2), "head_dim": 32}, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16,
+        n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1,
+        use_qk_norm=True, attention_bias=True, num_nextn_predict_layers=1, rope_theta=1e6, partial_rotary_factor=0.5,
+    )  # fmt: skip
+
+
+def minimax_m2():
+    return transformers.MiniMaxM2Config(
+        **{**sizes(4, 2), "head_dim": 32, "intermediate_size": 16}, num_local_experts=8, num_experts_per_tok=3,
+        rope_theta=5e6, rotary_dim=16,
+    )  # fmt: skip
+
+
+def ministral3():
+    rope = dict(
+        rope_type="yarn", rope_theta=1e6, factor=8.0, original_max_position_embeddings=24, mscale=1.0,
+        mscale_all_dim=1.0, llama_4_scaling_beta=0.4,
+    )  # fmt: skip
+    return transformers.Ministral3Config(**{**sizes(4, 2), "head_dim": 32}, rope_parameters=rope)
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -206,7 +239,16 @@ MODELS = {
     "qwen3-moe": (qwen3_moe, torch.bfloat16, True, "100KB"),
     "phi3": (phi3, torch.bfloat16, False, "5GB"),
     "phi3-long": (phi3_long, torch.bfloat16, True, "5GB"),
+    "gpt-oss": (gpt_oss, torch.bfloat16, True, "5GB"),
+    "glm4-moe": (glm4_moe, torch.bfloat16, True, "5GB"),
+    "minimax-m2": (minimax_m2, torch.bfloat16, False, "5GB"),
+    "ministral3": (ministral3, torch.bfloat16, False, "5GB"),
 }
+
+
+# Of models whose seed is not 100 plus their place in the list. Those with experts have seeds for which no row has two
+# experts, or groups of them, whose scores are nearly the same: rounding would choose between them.
+SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119}
 
 
 @torch.no_grad()
@@ -219,7 +261,9 @@ def randomise(model, dtype, seed):
     embed_gain, end_gain = (0.6, 3.0) if norms_before else (4.0, 1.0)
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=random)
-        if weight.dim() == 1:
+        if name.endswith("sinks"):
+            weight.copy_(1 + noise)  # as large as scores
+        elif weight.dim() == 1:
             weight.add_(0.1 * noise)  # norms around 1 (or 0, Gemma's), biases around 0
         elif "embed" in name or name.endswith(("wte.weight", "wpe.weight")):
             weight.copy_(embed_gain * noise / weight.shape[1] ** 0.5)
@@ -227,9 +271,14 @@ def randomise(model, dtype, seed):
             ends_block = name.removesuffix(".weight").endswith(
                 ("o_proj", "out_proj", "down_proj", "fc2", "c_proj")
             )
-            n_inputs = weight.shape[-2 if ".c_" in name else -1]  # GPT-2's Conv1D; experts are [n, outputs, inputs]
+            # Of GPT-2's Conv1D, and of gpt-oss's experts, [n, inputs, outputs]; other experts are [n, outputs, inputs].
+            inputs_first = ".c_" in name or (".experts." in name and getattr(model.config, "swiglu_limit", 0))
+            n_inputs = weight.shape[-2 if inputs_first else -1]
             weight.copy_((end_gain if ends_block else 1.2) * noise / n_inputs**0.5)
         weight.copy_(weight.to(dtype).float())
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_((0.3 * torch.randn(buffer.shape, generator=random)).to(dtype).float())
     model.tie_weights()
 
 
@@ -337,7 +386,7 @@ def main():
         return
     names = sys.argv[2:] or list(MODELS)
     for name in names:
-        make(Path(sys.argv[1]), name, seed=100 + list(MODELS).index(name))
+        make(Path(sys.argv[1]), name, SEEDS.get(name, 100 + list(MODELS).index(name)))
 
 
 if __name__ == "__main__":

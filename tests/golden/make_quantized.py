@@ -40,6 +40,12 @@ def qwen3_moe():
     )  # fmt: skip
 
 
+def gpt_oss():
+    config = make.gpt_oss()
+    config.intermediate_size = 64
+    return config
+
+
 def pack(codes, bits):
     """Packs codes [..., n] into int32 [..., n * bits / 32], the first code in the lowest bits."""
     codes = codes.to(torch.int64).unflatten(-1, (-1, 32 // bits))
@@ -127,6 +133,50 @@ def fp8(block, spelling, static=False):
     return quantize, config
 
 
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4(weight):
+    """Codes [..., cols / 32, 16], two a byte, exponents [..., cols / 32] and values of a weight [..., cols]."""
+    grouped = weight.unflatten(-1, (-1, 32))
+    exponent = (grouped.abs().amax(-1) / 6).log2().ceil()
+    scaled = grouped / 2 ** exponent[..., None]
+    code = (scaled.abs()[..., None] - E2M1).abs().argmin(-1)
+    values = (E2M1[code] * scaled.sign() * 2 ** exponent[..., None]).flatten(-2)
+    code = code + 8 * (scaled < 0)
+    return (code[..., ::2] + 16 * code[..., 1::2]).to(torch.uint8), (exponent + 127).to(torch.uint8), values
+
+
+def gpt_oss_published(folder, config, seed, scheme, excluded):
+    """As OpenAI publishes it: the experts' matrices in MXFP4, with the outputs before the inputs."""
+    model = random_model(config, seed)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    state = load_file(folder / "model.safetensors")
+    values, stored = {}, {}
+    for name, tensor in state.items():
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            blocks, scales, dequantized = mxfp4(tensor.float().transpose(1, 2))
+            stored |= {name + "_blocks": blocks.contiguous(), name + "_scales": scales}
+            values[name] = dequantized.transpose(1, 2).contiguous()
+        else:
+            values[name], stored[name] = tensor.float(), tensor
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    set_config(folder, dict(quant_method="mxfp4", modules_to_not_convert=list(excluded)))
+    reread = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    for name, tensor in values.items():
+        assert torch.equal(reread[name].float(), tensor), f"transformers reads other values of {name}"
+    return plain_model(config, values)
+
+
+def plain_model(config, values):
+    with tempfile.TemporaryDirectory() as plain:
+        config.save_pretrained(plain)
+        save_file(values, Path(plain) / "model.safetensors", metadata={"format": "pt"})
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            plain, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+
+
 def written_here(folder, config, seed, scheme, excluded):
     quantize, quantization = scheme
     model = random_model(config, seed)
@@ -145,12 +195,7 @@ def written_here(folder, config, seed, scheme, excluded):
     if excluded:
         quantization = dict(quantization, modules_to_not_convert=list(excluded))
     set_config(folder, quantization)
-    with tempfile.TemporaryDirectory() as plain:
-        config.save_pretrained(plain)
-        save_file(values, Path(plain) / "model.safetensors", metadata={"format": "pt"})
-        return transformers.AutoModelForCausalLM.from_pretrained(
-            plain, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
+    return plain_model(config, values)
 
 
 def compressed(folder, config, seed, scheme, ignored):
@@ -209,6 +254,7 @@ MODELS = {
     "int4-symmetric": (compressed, llama, int_args(4, True, 32), ("re:.*layers.2.self_attn.*",)),
     "int4-zeros": (compressed, qwen2, int_args(4, False, 32), ()),
     "int8-channel": (compressed, llama, int_args(8, True), ()),
+    "mxfp4": (gpt_oss_published, gpt_oss, None, ("model.layers.*.self_attn", "model.layers.*.mlp.router")),
 }  # fmt: skip
 
 

@@ -7,6 +7,12 @@ namespace stagecoach::worker {
 namespace {
 
 std::vector<int64_t> WantedShape(const TensorRequest& request, const TensorFile& file) {
+  if (request.is_stacked()) {
+    const int64_t n = request.place.n_experts, n_turns = request.place.n_turns;
+    if (request.is_vector) return {n, request.cols * n_turns};
+    if (request.transposed) return {n, request.cols, request.rows * n_turns};
+    return {n, request.rows * n_turns, request.cols};
+  }
   if (request.is_vector) return {request.cols};
   if (IsTurned(request, file)) return {request.cols, request.rows};
   return {request.rows, request.cols};
@@ -55,6 +61,10 @@ void FindOne(const TensorRequest& request, const CheckpointFiles::Found& found,
     all->problems.Add(found.name, fmt::format("has dtype {}; supported are F32, BF16 and F16, "
                                               "and others with scales of a supported format",
                                               found.entry->dtype));
+    return;
+  }
+  if (request.is_stacked() && !PlainDType(*found.entry->code)) {
+    all->problems.Add(found.name, "holds experts in a form that is not supported");
     return;
   }
   if (shape.empty()) *placed = Place(request, found.file, found.entry);

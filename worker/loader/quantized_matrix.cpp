@@ -28,16 +28,18 @@ constexpr std::array kFormats = {
     Format{QuantMethod::kAwq, "qweight", OpenAwqMatrix},
     Format{QuantMethod::kCompressedTensors, "weight_packed", OpenPackedMatrix},
     Format{QuantMethod::kCompressedTensors, "weight_scale", OpenScaledMatrix},
+    Format{QuantMethod::kMxFp4, "_blocks", OpenMxFp4Matrix},
 };
 
 // Tensors of a layer that hold its weights, and scales of activations, which are not quantized
 // here.
-constexpr std::array<std::string_view, 14> kSuffixes = {
+constexpr std::array<std::string_view, 16> kSuffixes = {
     "weight_scale",     "weight_scale_inv", "qweight",
     "qzeros",           "scales",           "g_idx",
     "weight_packed",    "weight_shape",     "weight_zero_point",
     "weight_g_idx",     "input_scale",      "input_zero_point",
-    "activation_scale", "input_scale_ub"};
+    "activation_scale", "input_scale_ub",   "_blocks",
+    "_scales"};
 
 // "a.b" for "a.b.weight".
 std::string_view StemOf(std::string_view weight) {
@@ -45,7 +47,7 @@ std::string_view StemOf(std::string_view weight) {
 }
 
 std::string Sibling(std::string_view weight, std::string_view suffix) {
-  return fmt::format("{}.{}", StemOf(weight), suffix);
+  return fmt::format("{}{}{}", StemOf(weight), suffix.starts_with('_') ? "" : ".", suffix);
 }
 
 // Null if the checkpoint has the matrix in a plain dtype, or not at all.
@@ -144,6 +146,7 @@ void QuantizedMatrix::Release() const {
 std::set<std::string> NamesOfMatrix(CheckpointFiles& files, const TensorRequest& request) {
   std::set<std::string> names;
   if (request.is_vector || request.quantization.method == QuantMethod::kNone) return names;
+  if (request.place.expert > 0) return names;  // the first expert's are the same tensors
   for (const std::string_view suffix : kSuffixes) {
     std::string name = files.NameOf(Sibling(request.name, suffix));
     if (name.empty()) continue;

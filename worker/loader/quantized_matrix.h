@@ -52,19 +52,22 @@ class QuantizedMatrix {
   std::vector<int32_t> order_;
 };
 
-// The tensors that belong to the matrix of a request: "...q_proj.weight" has "...q_proj.scales".
+// The tensors that belong to the matrix of a request: "...q_proj.weight" has "...q_proj.scales". A
+// suffix that begins with "_" follows the name without a dot.
 class LayerTensors {
  public:
   LayerTensors(CheckpointFiles& files, const TensorRequest& request, TensorProblems* problems)
       : rows(static_cast<size_t>(request.rows)),
         cols(static_cast<size_t>(request.cols)),
         quantization(request.quantization),
+        place(request.place),
         files_(files),
         weight_(request.name),
         problems_(problems) {}
 
   const size_t rows, cols;  // of the matrix
   const Quantization quantization;
+  const ExpertPlace place;
 
   // Absent without a problem if the checkpoint has no such tensor.
   std::optional<MappedTensor> Find(std::string_view suffix);
@@ -87,7 +90,7 @@ class LayerTensors {
 
 // Each returns null after a problem.
 using OpenQuantized = std::unique_ptr<QuantizedMatrix>(LayerTensors& tensors);
-OpenQuantized OpenScaledMatrix, OpenGptqMatrix, OpenAwqMatrix, OpenPackedMatrix;
+OpenQuantized OpenScaledMatrix, OpenGptqMatrix, OpenAwqMatrix, OpenPackedMatrix, OpenMxFp4Matrix;
 
 // Whether the checkpoint has the matrix of this request in one of these formats, and not in a plain
 // dtype.

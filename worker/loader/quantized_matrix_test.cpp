@@ -30,11 +30,13 @@ class TestFile {
   }
   absl::StatusOr<std::unique_ptr<WeightSource>> Open(const Quantization& quantization, int64_t rows,
                                                      int64_t cols) {
-    dir_.Write("model.safetensors", SafetensorsText("{" + header_ + "}", data_));
+    Write();
     const TensorRequest request{
         .name = "a.weight", .rows = rows, .cols = cols, .quantization = quantization};
     return OpenCheckpoint(dir_.path(), {&request, 1});
   }
+
+  void Write() { dir_.Write("model.safetensors", SafetensorsText("{" + header_ + "}", data_)); }
 
   std::string path() const { return dir_.path(); }
 
@@ -141,6 +143,44 @@ TEST_CASE("a bias of zeros belongs to a GPTQ layer, any other does not") {
     CHECK(names.contains("a.weight"));  // so that another bias is a bias of a weight in use
     CHECK(names.contains("a.bias") == (value == 0));
   }
+}
+
+TEST_CASE("MXFP4 holds all experts, with the outputs of two matrices in turns") {
+  // Row r of expert e has the code e + 2 r everywhere, with scale 2^r.
+  std::vector<uint8_t> blocks, scales;
+  for (uint8_t expert = 0; expert < 2; ++expert) {
+    for (uint8_t row = 0; row < 4; ++row) {
+      const uint8_t code = static_cast<uint8_t>(expert + 2 * row);
+      blocks.insert(blocks.end(), 16, static_cast<uint8_t>(code | code << 4));
+      scales.push_back(static_cast<uint8_t>(127 + row));
+    }
+  }
+  blocks[4 * 16] = 0x2f;  // the first two codes of expert 1's row 0: -6 and 1
+  TestFile file;
+  file.Add("e.gate_up_blocks", "U8", "[2, 4, 1, 16]", blocks)
+      .Add("e.gate_up_scales", "U8", "[2, 4, 1]", scales)
+      .Write();
+  TensorRequest request{.name = "e.gate_up",
+                        .rows = 2,
+                        .cols = 32,
+                        .transposed = true,
+                        .quantization = {.method = QuantMethod::kMxFp4},
+                        .place = {.expert = 1, .n_experts = 2, .turn = 0, .n_turns = 2}};
+  auto source = OpenCheckpoint(file.path(), {&request, 1});
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK((*source)->encoding(0) == MxFp4Encoding());
+  const std::vector<float> values = Values(**source, 0, 2, 32);
+  CHECK(std::vector<float>(values.begin(), values.begin() + 3) == std::vector<float>{-6, 1, 0.5f});
+  CHECK(values[32] == 3 * 4);  // code 5, row 2 of the tensor
+  request.place.turn = 1;
+  request.place.expert = 0;
+  source = OpenCheckpoint(file.path(), {&request, 1});
+  REQUIRE(source.ok());
+  CHECK(Values(**source, 0, 2, 32)[32] == 4 * 8);  // code 6, row 3
+  request.place.n_experts = 3;
+  CHECK_THAT(std::string(OpenCheckpoint(file.path(), {&request, 1}).status().message()),
+             ContainsSubstring("e.gate_up_blocks: has shape [2, 4, 1, 16]"));
 }
 
 }  // namespace

@@ -9,17 +9,19 @@
 namespace stagecoach::worker {
 namespace {
 
-// to: [n_rows, n_cols], from: columns [first_row, first_row + n_rows) of [n_cols, from_cols]
+// to: [n_rows, n_cols], from: [n_cols, from_cols], of which every step-th column from first_row on
+// is used
 template <typename Element>
 void CopyColumns(const std::byte* from, uint64_t from_cols, uint64_t first_row, uint64_t n_rows,
-                 uint64_t n_cols, std::byte* to) {
+                 uint64_t n_cols, uint64_t step, std::byte* to) {
   constexpr uint64_t kTile = 64;  // columns whose cache lines stay cached for the next row
   for (uint64_t tile = 0; tile < n_cols; tile += kTile) {
     const uint64_t end = std::min(tile + kTile, n_cols);
     for (uint64_t row = 0; row < n_rows; ++row) {
       for (uint64_t col = tile; col < end; ++col) {
         std::memcpy(to + (row * n_cols + col) * sizeof(Element),
-                    from + (col * from_cols + first_row + row) * sizeof(Element), sizeof(Element));
+                    from + (col * from_cols + first_row + row * step) * sizeof(Element),
+                    sizeof(Element));
       }
     }
   }
@@ -42,7 +44,8 @@ DType PlacedTensor::dtype() const {
 
 std::optional<Encoding> PlacedTensor::encoding() const {
   if (quantized) return quantized->encoding();
-  return column_major ? std::nullopt : std::optional<Encoding>(KnownCode(*stored));
+  if (column_major || place.n_experts > 0) return std::nullopt;
+  return KnownCode(*stored);
 }
 
 uint64_t PlacedTensor::row_bytes() const {
@@ -52,13 +55,20 @@ uint64_t PlacedTensor::row_bytes() const {
 PlacedTensor Place(const TensorRequest& request, std::shared_ptr<const TensorFile> file,
                    const StoredTensor* stored) {
   const bool column_major = IsTurned(request, *file) != stored->column_major;
-  return {std::move(file), stored, request.rows, request.cols, request.is_vector, column_major};
+  return {.file = std::move(file),
+          .stored = stored,
+          .rows = request.rows,
+          .cols = request.cols,
+          .is_vector = request.is_vector,
+          .column_major = column_major,
+          .place = request.place};
 }
 
 RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
   ReleaseLast();
   SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row <= tensor.rows - n_rows);
   if (tensor.quantized) return Decoded(tensor, first_row, n_rows);
+  if (tensor.place.n_experts > 0) return OfExpert(tensor, first_row, n_rows);
   if (tensor.column_major) return Columns(tensor, first_row, n_rows);
   if (tensor.stored->interleaved_head > 0) return Gathered(tensor, first_row, n_rows);
 
@@ -147,11 +157,44 @@ RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64
   copy_.resize(n * n_cols * element / sizeof(float) + 1);
   const auto copy = element == 4 ? CopyColumns<uint32_t> : CopyColumns<uint16_t>;
   copy(tensor.file->mapped->bytes().data() + tensor.stored->begin, all_rows, first, n, n_cols,
-       reinterpret_cast<std::byte*>(copy_.data()));
+       /*step=*/1, reinterpret_cast<std::byte*>(copy_.data()));
   // Each row is spread over the whole tensor, so its pages are needed until the last row is read.
   last_file_ = first + n == all_rows ? tensor.file : nullptr;
   last_begin_ = tensor.stored->begin;
   last_end_ = tensor.stored->end;
+  return {copy_.data(), dtype};
+}
+
+RowsView RowReader::OfExpert(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
+  const DType dtype = PlainDType(KnownCode(*tensor.stored)).value_or(DType::kF32);
+  const uint64_t element = DTypeBytes(dtype);
+  // A vector is read as a matrix of one column.
+  const uint64_t n_cols = tensor.is_vector ? 1 : static_cast<uint64_t>(tensor.cols);
+  const uint64_t rows = static_cast<uint64_t>(tensor.is_vector ? tensor.cols : tensor.rows);
+  const uint64_t n = tensor.is_vector ? rows : static_cast<uint64_t>(n_rows);
+  const uint64_t step = static_cast<uint64_t>(tensor.place.n_turns);
+  const uint64_t first =
+      static_cast<uint64_t>(first_row) * step + static_cast<uint64_t>(tensor.place.turn);
+  const uint64_t bytes = rows * step * n_cols * element;  // of one expert
+  const uint64_t begin = tensor.stored->begin + static_cast<uint64_t>(tensor.place.expert) * bytes;
+  SC_CHECK(begin + bytes <= tensor.stored->end);
+  const std::byte* const from = tensor.file->mapped->bytes().data() + begin;
+  copy_.resize(n * n_cols * element / sizeof(float) + 1);
+  std::byte* const to = reinterpret_cast<std::byte*>(copy_.data());
+  if (tensor.column_major || n_cols == 1) {
+    const auto copy = element == 4 ? CopyColumns<uint32_t> : CopyColumns<uint16_t>;
+    copy(from, rows * step, first, n, n_cols, step, to);
+  } else {
+    const uint64_t row_bytes = n_cols * element;
+    for (uint64_t r = 0; r < n; ++r) {
+      std::memcpy(to + r * row_bytes, from + (first + r * step) * row_bytes, row_bytes);
+    }
+  }
+  // The rows of the other turns are between these, so the pages are needed until the last turn.
+  const bool is_end = first + (n - 1) * step + 1 == rows * step;
+  last_file_ = is_end ? tensor.file : nullptr;
+  last_begin_ = begin;
+  last_end_ = begin + bytes;
   return {copy_.data(), dtype};
 }
 

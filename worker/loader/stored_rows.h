@@ -21,6 +21,7 @@ struct PlacedTensor {
   bool column_major = false;  // element (row, col) is at col * rows + row
   // Instead of file and stored, if the matrix takes several tensors.
   std::shared_ptr<const QuantizedMatrix> quantized = {};
+  ExpertPlace place = {};
 
   // The dtype to keep the tensor in: the file's dtype, or bfloat16 if it is quantized.
   DType dtype() const;
@@ -57,6 +58,7 @@ class RowReader {
   const std::byte* Assembled(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Decoded(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
+  RowsView OfExpert(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   void ReleaseLast();
 

@@ -50,11 +50,14 @@ class Judge {
     }
     const auto split = SplitLayer(name);
     const bool in_layer = split && stems_.contains(std::string(split->stem));
-    if (in_layer && split->layer >= spec_.n_layers()) {
+    const int32_t n_layers = spec_.n_layers();
+    if (in_layer && split->layer >= n_layers && split->layer < n_layers + spec_.n_unused_layers) {
+      found->notes.Add(name, "ignored: the layer predicts further tokens, which is not used");
+    } else if (in_layer && split->layer >= n_layers) {
       found->problems.Add(
           name, fmt::format("belongs to a layer that config.json does not have (num_hidden_layers "
                             "is {}): the config.json is of another model",
-                            spec_.n_layers()));
+                            n_layers));
     } else if (HasBiasOfUsedWeight(name)) {
       found->problems.Add(name,
                           "is a bias that config.json does not turn on: without it the model "

@@ -16,6 +16,14 @@
 
 namespace stagecoach::worker {
 
+// The place of a request in a tensor that holds the same weight of all experts, one after another.
+// The expert's rows belong to several requests in turns (gate and up).
+struct ExpertPlace {
+  int32_t expert = 0;
+  int32_t n_experts = 0;  // 0: the tensor is the request's alone
+  int32_t turn = 0, n_turns = 1;
+};
+
 // A tensor that the model needs: [rows, cols], or [cols] if is_vector (then rows is 1).
 struct TensorRequest {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
@@ -28,7 +36,13 @@ struct TensorRequest {
   bool transposed = false;         // stored as [cols, rows] in the checkpoint, as in GPT-2's Conv1D
   bool is_linear = false;          // a linear layer's matrix, which quantize_to applies to
   Quantization quantization = {};  // of the checkpoint; a matrix may still be plain
+  ExpertPlace place = {};
+
+  bool is_stacked() const { return place.n_experts > 0; }
 };
+
+// The encoding of a quantized matrix, if config.json alone tells it. Dummy weights have it.
+std::optional<Encoding> ImpliedEncoding(const TensorRequest& request);
 
 // Host memory, row-major [n_rows, cols].
 struct RowsView {

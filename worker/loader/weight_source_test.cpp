@@ -174,5 +174,52 @@ TEST_CASE("dummy weights depend only on name and index") {
   CHECK(std::abs(sum / 5000 - 1) < 0.02);
 }
 
+TEST_CASE("a request can be one expert's part of a tensor, in turns with another") {
+  TempDir dir;
+  // [experts, inputs, outputs]; outputs of gate and up in turns
+  dir.Write("model.safetensors", OneTensor("experts.gate_up", "[2, 3, 4]", 24, 0));
+  const TensorRequest request{.name = "experts.gate_up",
+                              .rows = 2,
+                              .cols = 3,
+                              .transposed = true,
+                              .place = {.expert = 1, .n_experts = 2, .turn = 1, .n_turns = 2}};
+  auto source = OpenCheckpoint(dir.path(), {&request, 1});
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK_FALSE((*source)->encoding(0).has_value());
+  CHECK(Read(**source, 0, 0, 2, 3) == std::vector<float>{13, 17, 21, 15, 19, 23});
+  CHECK(Read(**source, 0, 1, 1, 3) == std::vector<float>{15, 19, 23});
+
+  TensorRequest bias{.name = "experts.gate_up", .cols = 2, .is_vector = true};
+  bias.place = request.place;
+  dir.Write("model.safetensors", OneTensor("experts.gate_up", "[2, 4]", 8, 0));
+  auto vector = OpenCheckpoint(dir.path(), {&bias, 1});
+  INFO(vector.status());
+  REQUIRE(vector.ok());
+  CHECK(Read(**vector, 0, 0, 1, 2) == std::vector<float>{5, 7});
+  CHECK_THAT(std::string(OpenCheckpoint(dir.path(), {&request, 1}).status().message()),
+             ContainsSubstring("has shape [2, 4], but config.json needs [2, 3, 4]"));
+}
+
+TEST_CASE("dummy experts in MXFP4 differ, and have the spread of other dummy weights") {
+  TensorRequest request = Matrix("experts.gate_up", 64, 64);
+  request.dummy_spread = 0.2f;
+  request.quantization.method = QuantMethod::kMxFp4;
+  std::vector<TensorRequest> requests(2, request);
+  requests[0].place = {.expert = 0, .n_experts = 2};
+  requests[1].place = {.expert = 1, .n_experts = 2};
+  const auto source = MakeDummyWeights(DType::kBF16, requests);
+  CHECK(source->encoding(0) == MxFp4Encoding());
+  const std::vector<float> first = Read(*source, 0, 0, 64, 64),
+                           second = Read(*source, 1, 0, 64, 64);
+  CHECK(first != second);
+  const std::vector<float> part = Read(*source, 0, 10, 3, 64);
+  CHECK(std::equal(part.begin(), part.end(), first.begin() + 640));
+  double square = 0;
+  for (const float value : first) square += value * value;
+  CHECK(std::sqrt(square / 4096) > 0.5 * 0.2 / std::sqrt(3.0));
+  CHECK(std::sqrt(square / 4096) < 2 * 0.2 / std::sqrt(3.0));
+}
+
 }  // namespace
 }  // namespace stagecoach::worker

@@ -43,7 +43,8 @@ class LayerRun {
                       .n_tokens = step_.n_tokens,
                       .n_heads = spec_.n_heads,
                       .n_kv_heads = spec_.n_kv_heads,
-                      .head_dim = spec_.head_dim});
+                      .head_dim = spec_.head_dim,
+                      .norms_all_heads = spec_.qk_norm_all_heads});
   }
 
   void Attention() {
@@ -57,7 +58,9 @@ class LayerRun {
                      .head_dim = spec_.head_dim,
                      .scale = spec_.attn_scale,
                      .softcap = spec_.attn_softcap,
-                     .window = spec_.kv_groups[in_.layer.kv_group].window});
+                     .window = spec_.kv_groups[in_.layer.kv_group].window,
+                     .sinks = w_.sinks.As<float>(),
+                     .query_scaling = spec_.query_scaling});
     AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
     NormSum(w_.attn_norm, w_.attn_norm_bias);
   }
@@ -67,6 +70,7 @@ class LayerRun {
       SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x must not alias hidden
       ops_->Norm(InputNorm(w_.mlp_norm, w_.mlp_norm_bias));
       Experts(scratch_.normed);
+      if (spec_.experts.shared_width > 0) SharedExpert(scratch_.normed);
     } else {
       kernels::GemmArgs up =
           Product(scratch_.normed, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
@@ -136,14 +140,16 @@ class LayerRun {
 
   // hidden += output of the experts for x: [T, H]
   void Experts(ConstAct x) {
-    Gemm(x, w_.router, Buffer{}, scratch_.router_logits, /*add_to_y=*/false);
+    Gemm(x, w_.router, w_.router_bias, scratch_.router_logits, /*add_to_y=*/false);
     ops_->Route({.logits = scratch_.router_logits,
                  .experts = scratch_.experts,
                  .weights = scratch_.expert_weights,
                  .n_tokens = step_.n_tokens,
                  .n_experts = spec_.experts.n_experts,
                  .n_used = spec_.experts.n_used,
-                 .over_used = spec_.experts.weights_over_used});
+                 .over_used = spec_.experts.weights_over_used,
+                 .sigmoid = spec_.experts.sigmoid,
+                 .correction = w_.router_correction.As<float>()});
     ops_->ExpertMlp({.x = x,
                      .experts = scratch_.experts,
                      .weights = scratch_.expert_weights,
@@ -153,7 +159,22 @@ class LayerRun {
                      .scratch = scratch_.expert_scratch,
                      .n_tokens = step_.n_tokens,
                      .n_used = spec_.experts.n_used,
-                     .kind = spec_.activation});
+                     .kind = spec_.activation,
+                     .clamped = spec_.clamped_glu,
+                     .up_bias = w_.expert_up_bias.As<float>(),
+                     .down_bias = w_.expert_down_bias.As<float>()});
+  }
+
+  // hidden += output of the shared expert for x: [T, H]
+  void SharedExpert(ConstAct x) {
+    ops_->GemmActivate(Product(x, w_.shared_up, Buffer{}, scratch_.mlp, /*add_to_y=*/false),
+                       {.x = scratch_.mlp,
+                        .out = scratch_.activation,
+                        .n_rows = step_.n_tokens,
+                        .width = spec_.experts.shared_width,
+                        .kind = spec_.activation,
+                        .gated = true});
+    Gemm(scratch_.activation, w_.shared_down, Buffer{}, hidden_, /*add_to_y=*/true);
   }
 
   // The end of a block: its output matrix, and its post norm if the model has one.

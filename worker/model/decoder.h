@@ -15,7 +15,8 @@ struct LayerScratch {
   kernels::Act normed;  // [T, H]; also a block's output before its post norm
   kernels::Act qkv;     // [T, (N + 2 K) D]
   kernels::Act attn;    // [T, N D]
-  kernels::Act mlp;     // [T, 2 I] if gated, else [T, I]; null without dense layers, like the next
+  // I: ModelSpec::mlp_width(); if that is 0, the next two are null.
+  kernels::Act mlp;         // [T, 2 I] if gated, else [T, I]
   kernels::Act activation;  // [T, I]; the same as mlp if not gated
   // The following are null without experts.
   float* router_logits;   // [T, n_experts]

@@ -46,15 +46,13 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
   const int64_t attn_width = int64_t{spec.n_heads} * spec.head_dim;
   const int64_t qkv_width = attn_width + int64_t{2} * spec.n_kv_heads * spec.head_dim;
   const bool is_projected = spec.embed_size != spec.hidden_size;
-  const int64_t mlp_width =
-      spec.has_dense_layer() ? int64_t{spec.intermediate_size} * (spec.gated_mlp ? 2 : 1) : 0;
+  const int64_t mlp_width = int64_t{spec.mlp_width()} * (spec.gated_mlp ? 2 : 1);
 
   ScratchSizes sizes;
   sizes.hidden = Bytes(tokens, spec.hidden_size, sizeof(float));
   sizes.normed = Bytes(tokens, spec.hidden_size, act_bytes);
   // The activation may overwrite qkv and attn, because attention is over when it is written.
-  const int64_t activation_width =
-      spec.has_dense_layer() && spec.gated_mlp ? spec.intermediate_size : 0;
+  const int64_t activation_width = spec.gated_mlp ? spec.mlp_width() : 0;
   const int64_t qkv_elements = (tokens * qkv_width + 63) / 64 * 64;
   sizes.attn_start = Bytes(1, qkv_elements, act_bytes);
   sizes.inner =

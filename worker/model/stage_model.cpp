@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/config/load_config.h"
 #include "common/float_convert.h"
+#include "common/model/device_support.h"
 #include "common/status.h"
 #include "worker/model/check_room.h"
 #include "worker/model/decode_sizes.h"
@@ -305,7 +306,7 @@ class StageModelImpl final : public StageModel {
     if (sizes.mlp > 0) {
       SC_ASSIGN_OR_RETURN(mlp_, Scratch(sizes.mlp));
     }
-    if (spec_.has_dense_layer()) {
+    if (spec_.mlp_width() > 0) {
       layer_scratch_.mlp = AsAct(mlp_);
       layer_scratch_.activation = AsAct(spec_.gated_mlp ? inner_ : mlp_);
     }
@@ -402,6 +403,7 @@ absl::StatusOr<std::unique_ptr<StageModel>> StageModel::Load(const StageModelOpt
                                                              const LoadProgressFn& progress) {
   SC_ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(options.model_dir));
   SC_RETURN_IF_ERROR(CheckOptions(options, spec));
+  if (ops->has_own_memory()) SC_RETURN_IF_ERROR(CheckRunsOnGpus(spec));
   auto model = std::make_unique<StageModelImpl>(options, std::move(spec), ops);
   SC_RETURN_IF_ERROR(model->Init(progress));
   return model;

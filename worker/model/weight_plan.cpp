@@ -83,9 +83,11 @@ class Planner {
              {{names.qkv, q_rows + 2 * kv_rows}});
     }
     if (spec_.qk_norm) {
-      Norm(&to->q_norm, nullptr, names.q_norm, spec_.head_dim);
-      Norm(&to->k_norm, nullptr, names.k_norm, spec_.head_dim);
+      const bool all = spec_.qk_norm_all_heads;
+      Norm(&to->q_norm, nullptr, names.q_norm, all ? q_rows : spec_.head_dim);
+      Norm(&to->k_norm, nullptr, names.k_norm, all ? kv_rows : spec_.head_dim);
     }
+    if (spec_.attn_sinks) Vector(&to->sinks, "", 0, {{names.sinks, spec_.n_heads}});
     Linear(&to->o, &to->o_bias, spec_.o_bias, q_rows, {{names.o, spec_.hidden_size}});
   }
 
@@ -107,9 +109,21 @@ class Planner {
     const TensorNames& names = spec_.names;
     const ExpertSpec& experts = spec_.experts;
     const int32_t hidden = spec_.hidden_size, width = experts.intermediate_size;
-    Matrix(&to->router, hidden, {{names.router, experts.n_experts}});
+    Linear(&to->router, &to->router_bias, experts.router_bias, hidden,
+           {{names.router, experts.n_experts}});
+    if (!names.router_correction.empty()) {
+      Vector(&to->router_correction, "", 0, {{names.router_correction, experts.n_experts}});
+    }
+    if (const int32_t shared = experts.shared_width; shared > 0) {
+      Matrix(&to->shared_up, hidden, {{names.shared_gate, shared}, {names.shared_up, shared}});
+      Matrix(&to->shared_down, shared, {{names.shared_down, hidden}});
+    }
     to->expert_up.resize(static_cast<size_t>(experts.n_experts));
     to->expert_down.resize(static_cast<size_t>(experts.n_experts));
+    if (!names.stacked_gate_up.empty()) {
+      StackedExperts(to);
+      return;
+    }
     for (int32_t e = 0; e < experts.n_experts; ++e) {
       const auto name = [&](std::string_view pattern) {
         return WithNumber(WithNumber(pattern, layer_), e);
@@ -122,6 +136,59 @@ class Planner {
              /*transposed=*/false, /*is_linear=*/true);
     }
   }
+
+  // Experts in tensors that hold all of them.
+  void StackedExperts(LayerWeights* to) {
+    const ExpertSpec& experts = spec_.experts;
+    const int32_t hidden = spec_.hidden_size, width = experts.intermediate_size;
+    const std::string up = WithNumber(spec_.names.stacked_gate_up, layer_);
+    const std::string down = WithNumber(spec_.names.stacked_down, layer_);
+    VectorPlan up_bias{&to->expert_up_bias, 0, {}}, down_bias{&to->expert_down_bias, 0, {}};
+    for (int32_t e = 0; e < experts.n_experts; ++e) {
+      const auto place = [&](int32_t turn, int32_t n_turns) {
+        return ExpertPlace{
+            .expert = e, .n_experts = experts.n_experts, .turn = turn, .n_turns = n_turns};
+      };
+      const ExpertPlace gate_place = place(0, 2), up_place = place(1, 2), down_place = place(0, 1);
+      const size_t at = static_cast<size_t>(e);
+      StackedMatrix(&to->expert_up[at], up, width, hidden, {gate_place, up_place});
+      StackedMatrix(&to->expert_down[at], down, hidden, width, {down_place});
+      if (!experts.biases) continue;
+      StackedVector(&up_bias, up + "_bias", width, {gate_place, up_place});
+      StackedVector(&down_bias, down + "_bias", hidden, {down_place});
+    }
+    if (!experts.biases) return;
+    plan_.vectors.push_back(std::move(up_bias));
+    plan_.vectors.push_back(std::move(down_bias));
+  }
+
+  // rows: of each place
+  void StackedMatrix(kernels::Matrix* target, const std::string& name, int32_t rows, int32_t cols,
+                     std::initializer_list<ExpertPlace> places) {
+    MatrixPlan matrix{target, 0, cols, {}};
+    for (const ExpertPlace& place : places) {
+      const size_t request = Request(name, rows, cols, /*is_vector=*/false, 0, MatrixSpread(cols));
+      plan_.requests[request].place = place;
+      plan_.requests[request].transposed = true;
+      matrix.parts.push_back({request, matrix.rows});
+      matrix.rows += rows;
+    }
+    plan_.matrices.push_back(std::move(matrix));
+  }
+
+  void StackedVector(VectorPlan* vector, const std::string& name, int32_t n,
+                     std::initializer_list<ExpertPlace> places) {
+    for (const ExpertPlace& place : places) {
+      const size_t request = Request(name, 1, n, /*is_vector=*/true, 0, kDummyVectorSpread);
+      plan_.requests[request].place = place;
+      vector->parts.push_back({request, vector->n});
+      vector->n += n;
+    }
+  }
+
+  // A uniform distribution of half-width sqrt(3 / fan_in) has a standard deviation of 1 /
+  // sqrt(fan_in).
+  static float MatrixSpread(int32_t cols) { return std::sqrt(3.0f / static_cast<float>(cols)); }
 
   size_t Request(std::string name, int64_t rows, int64_t cols, bool is_vector, float center,
                  float spread) {
@@ -139,13 +206,10 @@ class Planner {
   void Matrix(kernels::Matrix* target, int32_t cols, std::initializer_list<Piece> pieces,
               bool transposed = false, bool is_linear = false) {
     MatrixPlan matrix{target, 0, cols, {}};
-    // A uniform distribution of half-width sqrt(3 / fan_in) has a standard deviation of 1 /
-    // sqrt(fan_in).
-    const float spread = std::sqrt(3.0f / static_cast<float>(cols));
     for (const Piece& piece : pieces) {
       const size_t request =
           Request(WithNumber(piece.pattern, layer_) + ".weight", piece.rows, cols,
-                  /*is_vector=*/false, 0, spread);
+                  /*is_vector=*/false, 0, MatrixSpread(cols));
       plan_.requests[request].transposed = transposed;
       plan_.requests[request].is_linear = is_linear;
       matrix.parts.push_back({request, matrix.rows});

@@ -92,6 +92,35 @@ TEST_CASE("experts replace the MLP, with gate and up of each as one matrix") {
   CHECK(Find(plan, "model.layers.1.mlp.experts.0.down_proj.weight")->cols == 8);
 }
 
+TEST_CASE("experts in tensors of all of them: each request names its expert and turn") {
+  const ModelSpec spec = Spec(R"("num_local_experts": 3, "num_experts_per_tok": 2, "head_dim": 4,
+      "rope_parameters": {"rope_type": "default"}, "quantization_config": {"quant_method": "mxfp4"},)",
+                              "GptOssForCausalLM");
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.n_layers = 1, .is_first = true}, spec, &weights);
+  const auto matrix = std::find_if(
+      plan.matrices.begin(), plan.matrices.end(),
+      [&](const MatrixPlan& m) { return m.target == &weights.layers[0].expert_up[2]; });
+  REQUIRE(matrix != plan.matrices.end());
+  CHECK(matrix->rows == 48);
+  REQUIRE(matrix->parts.size() == 2);
+  const TensorRequest& up = plan.requests[matrix->parts[1].request];
+  CHECK(up.name == "model.layers.0.mlp.experts.gate_up_proj");
+  CHECK(up.rows == 24);
+  CHECK((up.place.expert == 2 && up.place.n_experts == 3));
+  CHECK((up.place.turn == 1 && up.place.n_turns == 2));
+  CHECK(ImpliedEncoding(up) == MxFp4Encoding());
+  CHECK_FALSE(ImpliedEncoding(*Find(plan, "model.layers.0.self_attn.q_proj.weight")));
+  CHECK(Find(plan, "model.layers.0.mlp.experts.down_proj_bias")->cols == 16);
+  CHECK(Find(plan, "model.layers.0.mlp.router.bias")->cols == 3);
+  CHECK(Find(plan, "model.layers.0.self_attn.sinks")->cols == 4);
+  const auto biases = std::find_if(
+      plan.vectors.begin(), plan.vectors.end(),
+      [&](const VectorPlan& v) { return v.target == &weights.layers[0].expert_up_bias; });
+  REQUIRE(biases != plan.vectors.end());
+  CHECK(biases->n == 3 * 48);
+}
+
 TEST_CASE("tensors that are stored fused are requested fused") {
   const ModelSpec phi = Spec("", "Phi3ForCausalLM");
   StageWeights weights;

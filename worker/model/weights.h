@@ -22,9 +22,10 @@ struct LayerWeights {
   kernels::Buffer attn_norm, attn_norm_bias;  // [H]
   kernels::Matrix qkv;                        // [(N + 2 K) D, H]: q, k, v
   kernels::Buffer qkv_bias;                   // [(N + 2 K) D]
-  kernels::Buffer q_norm, k_norm;             // [D]
+  kernels::Buffer q_norm, k_norm;             // [D] or, over all heads, [N D] and [K D]
   kernels::Matrix o;                          // [H, N D]
   kernels::Buffer o_bias;                     // [H]
+  kernels::Buffer sinks;                      // [N]
   kernels::Buffer post_attn_norm;             // [H]
   kernels::Buffer mlp_norm, mlp_norm_bias;    // [H]
   kernels::Matrix up;                         // gated: [2 I, H]: gate, up; else [I, H]
@@ -33,9 +34,12 @@ struct LayerWeights {
   kernels::Buffer down_bias;                  // [H]
   kernels::Buffer post_mlp_norm;              // [H]
   // Only layers with experts. These have no up and down.
-  kernels::Matrix router;                    // [n_experts, H]
-  std::vector<kernels::Matrix> expert_up;    // by expert: [2 X, H]: gate, up
-  std::vector<kernels::Matrix> expert_down;  // by expert: [H, X]
+  kernels::Matrix router;                            // [n_experts, H]
+  std::vector<kernels::Matrix> expert_up;            // by expert: [2 X, H]: gate, up
+  std::vector<kernels::Matrix> expert_down;          // by expert: [H, X]
+  kernels::Buffer router_bias, router_correction;    // [n_experts]
+  kernels::Buffer expert_up_bias, expert_down_bias;  // [n_experts, 2 X], [n_experts, H]
+  kernels::Matrix shared_up, shared_down;            // of the shared MLP: [2 S, H], [H, S]
 };
 
 struct StageWeights {

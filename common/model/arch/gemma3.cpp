@@ -54,12 +54,9 @@ void ReadGemma3(ConfigReader& config, ModelSpec& spec) {
 // Checkpoints with a vision tower keep the text model's keys in the section text_config, and omit
 // keys that have the configuration class's default.
 void ReadGemma3Multimodal(ConfigReader& config, ModelSpec& spec) {
-  if (!config.Has("text_config")) {
-    config.Problem("text_config", "missing");
-    return;
-  }
-  ConfigReader text = config.Section("text_config");
-  ReadText(text,
+  std::optional<ConfigReader> text = TextPart(config, spec);
+  if (!text) return;
+  ReadText(*text,
            {.vocab_size = 262208,
             .n_heads = 8,
             .n_kv_heads = 4,

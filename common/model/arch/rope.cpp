@@ -97,14 +97,21 @@ RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults)
   return rope;
 }
 
-RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec) {
+void NeedRopeParameters(ConfigReader& config) {
+  if (!config.Has("rope_scaling") && !config.Has("rope_parameters")) {
+    config.Problem("rope_parameters", "missing, and so is rope_scaling");
+  }
+}
+
+RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec,
+                  double partial_rotary_factor) {
   const RopeDefaults defaults{
       .theta = config.Number("rope_theta", 1.0, 1e12, theta),
       .max_positions = spec.max_positions,
       .original_max_positions =
           config.Int("original_max_position_embeddings", 1, kMaxPositions, spec.max_positions),
       .head_dim = spec.head_dim,
-      .partial_rotary_factor = config.Number("partial_rotary_factor", 0, 1, 1.0)};
+      .partial_rotary_factor = config.Number("partial_rotary_factor", 0, 1, partial_rotary_factor)};
   // Like transformers: if a converted file has both keys, the old one wins.
   ConfigReader section =
       config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");

@@ -39,6 +39,16 @@ void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& sp
   }
 }
 
+std::optional<ConfigReader> TextPart(ConfigReader& config, ModelSpec& spec) {
+  if (!config.Has("text_config")) {
+    config.Problem("text_config", "missing");
+    return std::nullopt;
+  }
+  spec.notes.emplace_back(
+      "this checkpoint can also see images; it is served as a text model, without that part");
+  return config.Section("text_config");
+}
+
 Activation ReadActivation(ConfigReader& config, std::string_view key, std::string_view or_else) {
   const std::string name = config.String(key, or_else);
   if (name == "relu") return Activation::kRelu;
@@ -113,6 +123,27 @@ void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertS
   if (config.ok() && experts.n_used > experts.n_experts) {
     config.Problem("num_experts_per_tok", fmt::format("{} is more than the model's {} experts",
                                                       experts.n_used, experts.n_experts));
+  }
+}
+
+void ReadSigmoidRouting(ConfigReader& config, ModelSpec& spec) {
+  const SigmoidRouting routing{
+      .n_groups = config.Int("n_group", 1, kMaxExperts, 1),
+      .n_used_groups = config.Int("topk_group", 1, kMaxExperts, 1),
+      .factor = static_cast<float>(config.Number("routed_scaling_factor", 0, 1e6, 1.0))};
+  spec.experts.sigmoid = routing;
+  if (!config.ok()) return;
+  const int32_t n_experts = spec.experts.n_experts, size = n_experts / routing.n_groups;
+  if (n_experts % routing.n_groups != 0 || (routing.n_groups > 1 && size < 2)) {
+    config.Problem("n_group", fmt::format("{} experts do not form {} groups of two or more",
+                                          n_experts, routing.n_groups));
+  } else if (routing.n_used_groups > routing.n_groups) {
+    config.Problem("topk_group", fmt::format("{} is more than n_group, which is {}",
+                                             routing.n_used_groups, routing.n_groups));
+  } else if (routing.n_used_groups * size < spec.experts.n_used) {
+    config.Problem("topk_group", fmt::format("{} groups of {} have fewer experts than the {} that "
+                                             "a token uses",
+                                             routing.n_used_groups, size, spec.experts.n_used));
   }
 }
 

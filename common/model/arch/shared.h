@@ -30,6 +30,10 @@ struct SizeDefaults {
 // head_dim: hidden_size / num_attention_heads.
 void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& spec);
 
+// The language model of a checkpoint that can also see, in the section text_config. Notes that it
+// is served as text.
+std::optional<ConfigReader> TextPart(ConfigReader& config, ModelSpec& spec);
+
 Activation ReadActivation(ConfigReader& config, std::string_view key, std::string_view or_else);
 
 // Defaults for keys that a section of rotary parameters may omit.
@@ -41,9 +45,12 @@ struct RopeDefaults {
   double partial_rotary_factor = 1.0;
 };
 
-// Reads rope_parameters, or rope_theta and rope_scaling. `theta` is the default. REQUIRES: `spec`
-// has the fields that ReadSizes fills in.
-RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec);
+// Reads rope_parameters, or rope_theta and rope_scaling. The arguments are the defaults. REQUIRES:
+// `spec` has the fields that ReadSizes fills in.
+RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec,
+                  double partial_rotary_factor = 1.0);
+// A problem if neither key is there, for models that nobody publishes without.
+void NeedRopeParameters(ConfigReader& config);
 // Reads one section of rotary parameters: rope_type (or type), factor and so on.
 RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults);
 
@@ -61,6 +68,9 @@ void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec);
 // intermediate size `width`. The caller must still mark the layers that have experts.
 void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertSpec& defaults,
                  int32_t width, ModelSpec& spec);
+
+// Scores by sigmoid: n_group, topk_group and routed_scaling_factor. After ReadExperts.
+void ReadSigmoidRouting(ConfigReader& config, ModelSpec& spec);
 
 // 1 / sqrt(head_dim)
 float UsualAttentionScale(const ModelSpec& spec);

@@ -1,0 +1,25 @@
+#include "common/model/device_support.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <vector>
+
+namespace stagecoach {
+
+absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
+  std::vector<std::string_view> parts;
+  if (spec.attn_sinks) parts.push_back("attention sinks");
+  if (spec.query_scaling.beta != 0) parts.push_back("queries scaled by position");
+  if (spec.qk_norm_all_heads) parts.push_back("norms over all heads");
+  if (spec.clamped_glu.limit > 0) parts.push_back("clamped activations");
+  if (spec.experts.biases) parts.push_back("experts with biases");
+  if (spec.experts.sigmoid) parts.push_back("experts chosen by sigmoid");
+  if (parts.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      fmt::format("{} runs on CPUs only: there are no GPU kernels for its {} yet",
+                  spec.architecture, fmt::join(parts, ", ")));
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,24 @@
+#include "common/model/device_support.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+namespace stagecoach {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("a model with parts that only CPUs compute is refused on GPUs, with their names") {
+  ModelSpec spec{.architecture = "GptOssForCausalLM"};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.attn_sinks = true;
+  spec.experts.biases = true;
+  const absl::Status status = CheckRunsOnGpus(spec);
+  CHECK(absl::IsUnimplemented(status));
+  CHECK_THAT(std::string(status.message()),
+             ContainsSubstring("GptOssForCausalLM runs on CPUs only") &&
+                 ContainsSubstring("attention sinks, experts with biases"));
+}
+
+}  // namespace
+}  // namespace stagecoach
