@@ -118,6 +118,12 @@ class Writer {
       const worker::TensorRequest& request = plan.requests[i];
       const std::optional<Encoding> encoding = source_->encoding(i);
       if (!encoding || !IsQuantized(encoding->code)) continue;
+      if (request.is_stacked()) {
+        return absl::UnimplementedError(
+            fmt::format("{}: has no form in compressed-tensors, because it holds several matrices; "
+                        "serve the model with --quantize instead",
+                        request.name));
+      }
       quantized[files_->NameOf(request.name)] = {i, static_cast<size_t>(request.rows),
                                                  static_cast<size_t>(request.cols), *encoding};
     }

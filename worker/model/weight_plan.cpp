@@ -109,14 +109,18 @@ class Planner {
     const TensorNames& names = spec_.names;
     const ExpertSpec& experts = spec_.experts;
     const int32_t hidden = spec_.hidden_size, width = experts.intermediate_size;
-    Linear(&to->router, &to->router_bias, experts.router_bias, hidden,
-           {{names.router, experts.n_experts}});
+    // Not a linear layer for --quantize: a small error would choose other experts.
+    Matrix(&to->router, hidden, {{names.router, experts.n_experts}});
+    if (experts.router_bias) {
+      Vector(&to->router_bias, ".bias", 0, {{names.router, experts.n_experts}});
+    }
     if (!names.router_correction.empty()) {
       Vector(&to->router_correction, "", 0, {{names.router_correction, experts.n_experts}});
     }
     if (const int32_t shared = experts.shared_width; shared > 0) {
-      Matrix(&to->shared_up, hidden, {{names.shared_gate, shared}, {names.shared_up, shared}});
-      Matrix(&to->shared_down, shared, {{names.shared_down, hidden}});
+      Linear(&to->shared_up, nullptr, /*has_bias=*/false, hidden,
+             {{names.shared_gate, shared}, {names.shared_up, shared}});
+      Linear(&to->shared_down, nullptr, /*has_bias=*/false, shared, {{names.shared_down, hidden}});
     }
     to->expert_up.resize(static_cast<size_t>(experts.n_experts));
     to->expert_down.resize(static_cast<size_t>(experts.n_experts));
@@ -170,6 +174,7 @@ class Planner {
       const size_t request = Request(name, rows, cols, /*is_vector=*/false, 0, MatrixSpread(cols));
       plan_.requests[request].place = place;
       plan_.requests[request].transposed = true;
+      plan_.requests[request].is_linear = true;
       matrix.parts.push_back({request, matrix.rows});
       matrix.rows += rows;
     }
