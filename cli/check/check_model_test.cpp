@@ -195,5 +195,32 @@ TEST_CASE("a message keeps the folder's path in the middle of a sentence") {
              ContainsSubstring("no tokenizer in " + model.path() + ": looked for"));
 }
 
+TEST_CASE("a model that runs on CPUs only has a note, and a problem on GPUs") {
+  const Checkpoint model("gpt-oss");
+  CheckOptions options{.model = model.path()};
+  const ModelReport on_cpus = CheckModel(options);
+  INFO(ToText(on_cpus, 100));
+  REQUIRE(on_cpus.ok());
+  REQUIRE(on_cpus.notes.size() == 1);
+  CHECK_THAT(on_cpus.notes[0].text,
+             ContainsSubstring("GptOssForCausalLM runs on CPUs only") &&
+                 ContainsSubstring("attention sinks, clamped activations, experts with biases"));
+  options.on_gpus = true;
+  CHECK(Parts(CheckModel(options)) == std::vector<Part>{Part::kConfig});
+}
+
+TEST_CASE("MXFP4 experts count as they are stored") {
+  const Checkpoint model("quantized/mxfp4");
+  const ModelReport report = CheckModel({.model = model.path()});
+  INFO(ToText(report, 100));
+  REQUIRE(report.ok());
+  const auto mxfp4 = std::find_if(
+      report.facts->encodings.begin(), report.facts->encodings.end(),
+      [](const EncodingFacts& facts) { return facts.name == "MXFP4 in groups of 32"; });
+  REQUIRE(mxfp4 != report.facts->encodings.end());
+  // 4 layers of 5 experts: gate and up [2 * 64, 32], down [32, 64]
+  CHECK(mxfp4->bytes == 4 * 5 * (3 * 64 * 32) * 17 / 32);
+}
+
 }  // namespace
 }  // namespace stagecoach::check

@@ -221,6 +221,13 @@ def ministral3():
     return transformers.Ministral3Config(**{**sizes(4, 2), "head_dim": 32}, rope_parameters=rope)
 
 
+def seed_oss():
+    return transformers.SeedOssConfig(
+        **{**sizes(4, 2), "head_dim": 32}, rope_theta=1e7, attention_bias=True, attention_out_bias=False, mlp_bias=False,
+        residual_dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -243,12 +250,13 @@ MODELS = {
     "glm4-moe": (glm4_moe, torch.bfloat16, True, "5GB"),
     "minimax-m2": (minimax_m2, torch.bfloat16, False, "5GB"),
     "ministral3": (ministral3, torch.bfloat16, False, "5GB"),
+    "seed-oss": (seed_oss, torch.bfloat16, True, "5GB"),
 }
 
 
 # Of models whose seed is not 100 plus their place in the list. Those with experts have seeds for which no row has two
 # experts, or groups of them, whose scores are nearly the same: rounding would choose between them.
-SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119}
+SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120}
 
 
 @torch.no_grad()

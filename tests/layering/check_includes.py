@@ -84,6 +84,7 @@ ALLOWED_IN_TESTS = {
     "router/frontend": ["router/scheduler/testing"],
     "router/scheduler/testing": ["router/scheduler", "common", "proto"],
     "worker/transport/testing": ["worker/transport", "common"],
+    "cli/check": ["kernels/cpu"],
     "cli/drill": ["common/rpc"],
     "kernels/cuda": ["kernels/reference"],
 }

@@ -98,6 +98,10 @@ std::vector<uint8_t> RandomGroups(const Encoding& encoding, int32_t n, int32_t k
   for (size_t r = 0; r < static_cast<size_t>(n); ++r) {
     const GroupedRow<uint8_t> row = GroupedRowAt(encoding, cols, bytes.data() + r * row_bytes);
     for (size_t g = 0; g < GroupCount(encoding, cols); ++g) {
+      if (encoding.code == Code::kMxFp4) {
+        row.scales[g] = 127 - 7;
+        continue;
+      }
       StoreElement(row.scales, encoding.scale, g, scale);
       if (encoding.has_zeros) row.zeros[g] = 8;
     }
@@ -347,9 +351,9 @@ int Main(int argc, char** argv) {
     constexpr DType kF16 = DType::kF16, kBF16 = DType::kBF16, kF32 = DType::kF32;
     for (const Encoding& type :
          {Grouped(Code::kInt4, kF16, 128, true), Grouped(Code::kInt4, kBF16, 128, false),
-          Grouped(Code::kInt4, kBF16, 32, false), Grouped(Code::kInt8, kF16, 128, true),
-          Grouped(Code::kInt8, kBF16, 0, false), Grouped(Code::kFp8, kF32, 128, false),
-          Grouped(Code::kFp8, kF32, 0, false)}) {
+          Grouped(Code::kInt4, kBF16, 32, false), MxFp4Encoding(),
+          Grouped(Code::kInt8, kF16, 128, true), Grouped(Code::kInt8, kBF16, 0, false),
+          Grouped(Code::kFp8, kF32, 128, false), Grouped(Code::kFp8, kF32, 0, false)}) {
       BenchGemm(bench, 4096, 4096, type);
       BenchGemm(bench, 16384, 4096, type, /*most_rows=*/16);  // more than the caches hold
     }
