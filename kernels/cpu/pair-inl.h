@@ -126,7 +126,7 @@ HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
     return LoadPairs(block + i * kLineBytes + v * kPanelLanes * sizeof(uint32_t));
   };
   if constexpr (kBits == 8) {
-    return SignedBytes<kPair % 2 == 1>(line(kPair / 2));
+    return SignedBytes < kPair % 2 == 1 > (line(kPair / 2));
   } else if constexpr (kType == Code::kMxFp4) {
     return MxFp4Values(Bits<s % 4 * 4, 0, 15>(line(kPair / 4)));
   } else if constexpr (kBits == 4) {
