@@ -28,7 +28,8 @@ struct QueryScaling {
 
   float At(int32_t position) const {
     if (beta == 0) return 1;
-    return 1 + beta * std::log1p(static_cast<float>(position / step));
+    const int32_t n_steps = position / step;
+    return 1 + beta * std::log1p(static_cast<float>(n_steps));
   }
 };
 
