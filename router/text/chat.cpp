@@ -57,12 +57,14 @@ absl::StatusOr<text::ChatTemplate::Rendered> Render(const ServedModel& model,
                                                     const v1::ChatRequest& request,
                                                     ToolFamily family, const std::string& tools,
                                                     const text::ChatTemplate::Options& options) {
-  SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, family));
+  const MessageForm form{.family = family,
+                         .reasoning_is_part = model.chat_template->Mentions(kThinkBrackets.end)};
+  SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, form));
   auto rendered = model.chat_template->Render(messages.json, tools, options);
   if (!rendered.ok() && messages.has_odd_arguments) {
     // A template that iterates over the arguments' members cannot read a string.
     SC_ASSIGN_OR_RETURN(const MessagesForTemplate again,
-                        MessagesJson(request, family, OddArguments::kMember));
+                        MessagesJson(request, form, OddArguments::kMember));
     auto rendered_again = model.chat_template->Render(again.json, tools, options);
     if (rendered_again.ok()) rendered = std::move(rendered_again);
   }

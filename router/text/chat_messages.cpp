@@ -17,11 +17,18 @@ namespace json = boost::json;
 // Together with the levels around it, below the limit of the template's JSON reader.
 constexpr size_t kMaxArgumentsDepth = 100;
 
+// Whether templates leave out the content of a call's message that is null, and do not write
+// "None".
+bool KnowsNull(ToolFamily family) {
+  return family != ToolFamily::kHarmony && family != ToolFamily::kGlm &&
+         family != ToolFamily::kMiniMax;
+}
+
 // Writes the messages of one conversation. One thread at a time.
 class MessageWriter {
  public:
-  MessageWriter(ToolFamily family, OddArguments odd, const json::storage_ptr& memory)
-      : family_(family), odd_(odd), memory_(memory) {}
+  MessageWriter(const MessageForm& form, OddArguments odd, const json::storage_ptr& memory)
+      : form_(form), odd_(odd), memory_(memory) {}
 
   absl::StatusOr<json::object> Message(const v1::ChatMessage& message, const std::string& place);
   bool has_odd_arguments() const { return has_odd_arguments_; }
@@ -29,8 +36,9 @@ class MessageWriter {
  private:
   json::value Arguments(const std::string& text);
   absl::StatusOr<json::object> Call(const v1::ToolCall& call, const std::string& place);
+  void AddReasoning(const v1::ChatMessage& message, json::object& out) const;
 
-  const ToolFamily family_;
+  const MessageForm form_;
   const OddArguments odd_;
   const json::storage_ptr memory_;
   bool has_odd_arguments_ = false;
@@ -58,10 +66,27 @@ absl::StatusOr<json::object> MessageWriter::Call(const v1::ToolCall& call,
     return absl::InvalidArgumentError(fmt::format("{}.name: is empty", place));
   }
   return json::object(
-      {{"id", ToolCallIdForTemplate(family_, call.id())},
+      {{"id", ToolCallIdForTemplate(form_.family, call.id())},
        {"type", "function"},
        {"function", {{"name", call.name()}, {"arguments", Arguments(call.arguments())}}}},
       memory_);
+}
+
+void MessageWriter::AddReasoning(const v1::ChatMessage& message, json::object& out) const {
+  if (form_.reasoning_is_part) {
+    json::array parts({{{"type", "thinking"}, {"thinking", message.reasoning()}}}, memory_);
+    if (!message.content().empty()) {
+      parts.push_back({{"type", "text"}, {"text", message.content()}});
+    }
+    out["content"] = std::move(parts);
+  }
+  out["reasoning_content"] = message.reasoning();
+  if (form_.family == ToolFamily::kHarmony && !message.content().empty() &&
+      !message.tool_calls().empty()) {
+    // The template takes only one of the two beside a call, and writes both as reasoning.
+    out["reasoning_content"] = message.reasoning() + "\n" + message.content();
+    out["content"] = "";
+  }
 }
 
 absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& message,
@@ -77,15 +102,15 @@ absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& messa
   json::object out({{"role", message.role()}}, memory_);
   if (message.has_content()) {
     out["content"] = message.content();
-  } else if (message.tool_calls().empty()) {
+  } else if (message.tool_calls().empty() || !KnowsNull(form_.family) || form_.reasoning_is_part) {
     out["content"] = "";  // most templates concatenate it with other text
   } else {
     out["content"] = nullptr;
   }
   if (!message.name().empty()) out["name"] = message.name();
-  if (!message.reasoning().empty()) out["reasoning_content"] = message.reasoning();
+  if (!message.reasoning().empty()) AddReasoning(message, out);
   if (!message.tool_call_id().empty()) {
-    out["tool_call_id"] = ToolCallIdForTemplate(family_, message.tool_call_id());
+    out["tool_call_id"] = ToolCallIdForTemplate(form_.family, message.tool_call_id());
   }
   json::array calls(memory_);
   for (int i = 0; i < message.tool_calls_size(); ++i) {
@@ -99,11 +124,11 @@ absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& messa
 
 }  // namespace
 
-absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request, ToolFamily family,
-                                                 OddArguments odd) try {
+absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request,
+                                                 const MessageForm& form, OddArguments odd) try {
   if (request.messages().empty()) return absl::InvalidArgumentError("messages: is empty");
   const json::storage_ptr memory = ClientJsonMemory();
-  MessageWriter writer(family, odd, memory);
+  MessageWriter writer(form, odd, memory);
   json::array messages(memory);
   for (int i = 0; i < request.messages_size(); ++i) {
     SC_ASSIGN_OR_RETURN(json::object message,

@@ -17,6 +17,12 @@ enum class OddArguments : uint8_t {
   kMember,  // as {"arguments": "..."}, for templates that can only read objects
 };
 
+// What a template expects of messages.
+struct MessageForm {
+  ToolFamily family = ToolFamily::kJson;
+  bool reasoning_is_part = false;  // it is in front of an answer's text: {"type": "thinking", ...}
+};
+
 struct MessagesForTemplate {
   // A JSON array as in OpenAI's API, except that tool call arguments are objects where possible,
   // and ids have a form that the family's templates accept.
@@ -25,7 +31,8 @@ struct MessagesForTemplate {
 };
 
 // INVALID_ARGUMENT names the field, as in "messages[2].tool_calls[0].name: ...".
-absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request, ToolFamily family,
+absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request,
+                                                 const MessageForm& form,
                                                  OddArguments odd = OddArguments::kText);
 
 }  // namespace stagecoach::router

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -18,6 +20,7 @@ namespace stagecoach::router {
 namespace {
 
 constexpr std::string_view kLarkField = "sampling.grammar.lark: ";
+constexpr std::string_view kHarmonyBegin = "<|start|>assistant";
 
 absl::Status ReadJsonEvents(const v1::JsonEvents& events, const v1::SamplingParams& sampling,
                             OutputFormat* format) {
@@ -39,6 +42,12 @@ absl::Status ReadJsonEvents(const v1::JsonEvents& events, const v1::SamplingPara
 bool EndsInside(std::string_view text, std::string_view tag) {
   const size_t last = text.find_last_not_of(" \t\r\n");
   return last != std::string_view::npos && text.substr(0, last + 1).ends_with(tag);
+}
+
+// What follows the last `mark`; "" if there is none.
+std::string BehindLast(std::string_view text, std::string_view mark) {
+  const size_t at = text.rfind(mark);
+  return at == std::string_view::npos ? "" : std::string(text.substr(at + mark.size()));
 }
 
 }  // namespace
@@ -66,8 +75,9 @@ absl::StatusOr<ToolUse> ReadToolUse(const ServedModel& model, const v1::ChatRequ
   // Optional calls follow a schema strictly only if the tool says so.
   for (ToolSpec& tool : use.tools) tool.strict = tool.strict.value_or(use.calls_alone);
   const bool parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
-  use.calls = std::string(text::kOwnGrammarMark) +
-              ToolGrammar(prompt.family, use.tools, parallel && !named, *model.tokenizer);
+  SC_ASSIGN_OR_RETURN(const std::string grammar,
+                      ToolGrammar(prompt.family, use.tools, parallel && !named, *model.tokenizer));
+  use.calls = std::string(text::kOwnGrammarMark) + grammar;
   return use;
 }
 
@@ -93,17 +103,26 @@ absl::Status InTermsOfTools(const ServedModel& model, const ToolUse& use,
 absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::ChatRequest& request,
                                         const ChatPrompt& prompt) {
   OutputFormat format;
-  format.separate_reasoning =
-      model.has_reasoning && (!request.has_separate_reasoning() || request.separate_reasoning());
-  format.reasoning_is_open = model.has_reasoning && EndsInside(prompt.text, kBeginOfReasoning);
+  const bool is_harmony = prompt.family == ToolFamily::kHarmony;
+  format.separate_reasoning = (model.has_reasoning || is_harmony) &&
+                              (!request.has_separate_reasoning() || request.separate_reasoning());
+  format.reasoning_marks = model.reasoning_marks;
+  if (is_harmony) {
+    format.harmony = BehindLast(prompt.text, kHarmonyBegin);
+  } else {
+    format.reasoning_is_open =
+        model.has_reasoning && EndsInside(prompt.text, model.reasoning_marks.begin);
+  }
   if (!prompt.tools.empty()) {
     ToolCallParser::Options& tools = format.tools.emplace();
     tools.family = prompt.family;
-    for (const ToolSpec& tool : prompt.tools) tools.names.push_back(tool.name);
+    auto schemas = std::make_shared<ToolSchemaList>();
+    for (const ToolSpec& tool : prompt.tools) schemas->emplace_back(tool.name, tool.parameters);
+    tools.tools = std::move(schemas);
     tools.parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
   }
-  if (format.separate_reasoning || format.tools) {
-    format.shown_specials = SpelledSpecials(*model.tokenizer);
+  if (format.separate_reasoning || format.tools || is_harmony) {
+    format.shown_specials = SpelledSpecials(prompt.family, *model.tokenizer);
   }
   if (request.has_json_events()) {
     SC_RETURN_IF_ERROR(ReadJsonEvents(request.json_events(), request.sampling(), &format));

@@ -181,7 +181,7 @@ TEST_CASE("tool_choice decides what the model may write") {
   const GenerationInput automatic = build(WithTools());
   REQUIRE(automatic.output.tools.has_value());
   CHECK(automatic.output.tools->family == ToolFamily::kHermes);
-  CHECK(automatic.output.tools->names == std::vector<std::string>{"f", "g"});
+  CHECK(*automatic.output.tools->tools == ToolSchemaList{{"f", R"({"type":"object"})"}, {"g", ""}});
   CHECK_FALSE(automatic.sampling.slot.has_grammar());
   CHECK_FALSE(build(WithTools(v1::ToolChoice::NONE)).output.tools.has_value());
 

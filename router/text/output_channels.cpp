@@ -31,12 +31,26 @@ void AddEvent(JsonEvent event, v1::GenerateResponse* message) {
 }  // namespace
 
 OutputChannels::OutputChannels(const OutputFormat* format, const std::string& id_key) {
-  if (format->separate_reasoning) reasoning_.emplace(format->reasoning_is_open);
-  if (format->tools) tools_.emplace(*format->tools, id_key);
+  if (format->harmony) {
+    harmony_.emplace(HarmonyReader::Options{.separate_reasoning = format->separate_reasoning,
+                                            .tools = format->tools,
+                                            .begun = *format->harmony},
+                     id_key);
+  } else {
+    if (format->separate_reasoning) {
+      reasoning_.emplace(format->reasoning_is_open, format->reasoning_marks);
+    }
+    if (format->tools) tools_.emplace(*format->tools, id_key);
+  }
   if (format->json_events) json_.emplace(&*format->json_events, format->json_source);
 }
 
 void OutputChannels::Push(std::string_view text, v1::GenerateResponse* message) {
+  if (harmony_) {
+    HarmonyReader::Output out;
+    harmony_->Push(text, &out);
+    return AddHarmony(out, message);
+  }
   if (!reasoning_) return PushContent(text, /*at_end=*/false, message);
   ReasoningSplitter::Output out;
   reasoning_->Push(text, &out);
@@ -45,6 +59,11 @@ void OutputChannels::Push(std::string_view text, v1::GenerateResponse* message) 
 }
 
 void OutputChannels::End(v1::GenerateResponse* message) {
+  if (harmony_) {
+    HarmonyReader::Output out;
+    harmony_->End(&out);
+    return AddHarmony(out, message);
+  }
   ReasoningSplitter::Output out;
   if (reasoning_) reasoning_->End(&out);
   message->mutable_reasoning()->append(out.reasoning);
@@ -57,6 +76,15 @@ void OutputChannels::PushContent(std::string_view text, bool at_end,
   ToolCallParser::Output out;
   tools_->Push(text, &out);
   if (at_end) tools_->End(&out);
+  Add(out, message);
+}
+
+void OutputChannels::AddHarmony(const HarmonyReader::Output& out, v1::GenerateResponse* message) {
+  message->mutable_reasoning()->append(out.reasoning);
+  Add(out.rest, message);
+}
+
+void OutputChannels::Add(const ToolCallParser::Output& out, v1::GenerateResponse* message) {
   AddContent(out.content, message);
   for (const ToolCallPiece& piece : out.calls) AddCall(piece, message);
 }

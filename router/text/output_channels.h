@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "router/text/harmony.h"
 #include "router/text/json_events.h"
 #include "router/text/json_path.h"
 #include "router/text/reasoning.h"
@@ -17,7 +18,10 @@ namespace stagecoach::router {
 // How to split a request's answers; by default, everything is content.
 struct OutputFormat {
   bool separate_reasoning = false;
-  bool reasoning_is_open = false;  // the prompt ends inside "<think>"
+  bool reasoning_is_open = false;  // the prompt ends inside reasoning
+  ReasoningMarks reasoning_marks = kThinkTags;
+  // Set for answers in the Harmony format: the end of the prompt, behind "<|start|>assistant".
+  std::optional<std::string> harmony = std::nullopt;
   std::optional<ToolCallParser::Options> tools;
   std::optional<JsonPaths> json_events;
   JsonEventParser::Source json_source = JsonEventParser::Source::kPrompted;
@@ -36,15 +40,22 @@ class OutputChannels {
   void End(v1::GenerateResponse* message);
 
   // The text so far ends inside separated reasoning.
-  bool is_reasoning() const { return reasoning_ && reasoning_->is_open(); }
-  bool called_tools() const { return tools_ && tools_->n_calls() > 0; }
+  bool is_reasoning() const {
+    return harmony_ ? harmony_->is_reasoning() : reasoning_ && reasoning_->is_open();
+  }
+  bool called_tools() const {
+    return harmony_ ? harmony_->n_calls() > 0 : tools_ && tools_->n_calls() > 0;
+  }
   // The only allowed tool call is complete; ignore further text.
-  bool done() const { return tools_ && tools_->done(); }
+  bool done() const { return harmony_ ? harmony_->done() : tools_ && tools_->done(); }
 
  private:
+  void AddHarmony(const HarmonyReader::Output& out, v1::GenerateResponse* message);
+  void Add(const ToolCallParser::Output& out, v1::GenerateResponse* message);
   void PushContent(std::string_view text, bool at_end, v1::GenerateResponse* message);
   void AddContent(std::string_view text, v1::GenerateResponse* message);
 
+  std::optional<HarmonyReader> harmony_;  // instead of the next two
   std::optional<ReasoningSplitter> reasoning_;
   std::optional<ToolCallParser> tools_;
   std::optional<JsonEventParser> json_;

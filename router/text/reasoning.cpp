@@ -29,18 +29,18 @@ bool ReasoningSplitter::Step(Output* out) {
     return true;
   }
   if (state_ == State::kBeginning) {
-    if (rest.starts_with(kBeginOfReasoning)) {
-      held_.erase(0, begin + kBeginOfReasoning.size());
+    if (rest.starts_with(marks_.begin)) {
+      held_.erase(0, begin + marks_.begin.size());
       state_ = State::kThinking;
       return true;
     }
-    if (kBeginOfReasoning.starts_with(rest)) return false;
+    if (marks_.begin.starts_with(rest)) return false;
     state_ = State::kContent;
     return true;
   }
-  const size_t close = held_.find(kEndOfReasoning);
-  const size_t n_open = close == std::string::npos ? OpenBytes(held_, kEndOfReasoning) : 0;
-  // Holds blanks back until it is known whether "</think>" follows.
+  const size_t close = held_.find(marks_.end);
+  const size_t n_open = close == std::string::npos ? OpenBytes(held_, marks_.end) : 0;
+  // Holds blanks back until it is known whether the end mark follows.
   std::string_view thought(held_);
   thought = thought.substr(0, std::min(close, held_.size() - n_open));
   const size_t last = thought.find_last_not_of(kBlanks);
@@ -50,7 +50,7 @@ bool ReasoningSplitter::Step(Output* out) {
     has_reasoning_ = true;
   }
   if (close != std::string::npos) {
-    held_.erase(0, close + kEndOfReasoning.size());
+    held_.erase(0, close + marks_.end.size());
     state_ = State::kBehind;
     return true;
   }
@@ -60,7 +60,7 @@ bool ReasoningSplitter::Step(Output* out) {
 
 void ReasoningSplitter::End(Output* out) {
   if (state_ == State::kThinking) {
-    // The beginning of a "</think>" that did not come.
+    // The beginning of an end mark that did not come.
     out->reasoning += held_.substr(std::min(held_.find_first_not_of(kBlanks), held_.size()));
   } else if (state_ != State::kBehind) {
     out->content += held_;

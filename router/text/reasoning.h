@@ -7,15 +7,21 @@
 
 namespace stagecoach::router {
 
-inline constexpr std::string_view kBeginOfReasoning = "<think>";
-inline constexpr std::string_view kEndOfReasoning = "</think>";
+// What stands around reasoning.
+struct ReasoningMarks {
+  std::string_view begin, end;
+};
+inline constexpr ReasoningMarks kThinkTags{"<think>", "</think>"},
+    kThinkBrackets{"[THINK]", "[/THINK]"},               // Mistral
+    kThoughtChannel{"<|channel>thought", "<channel|>"};  // Gemma 4
 
-// Finds "<think>...</think>" at the beginning of a text that may be cut anywhere. Blanks around the
-// reasoning belong to neither part. One thread at a time.
+// Finds reasoning at the beginning of a text that may be cut anywhere. Blanks around the reasoning
+// belong to neither part. One thread at a time.
 class ReasoningSplitter {
  public:
-  // `open`: the prompt ended with "<think>", so the text begins inside.
-  explicit ReasoningSplitter(bool open) : state_(open ? State::kThinking : State::kBeginning) {}
+  // `open`: the prompt ended with the begin mark, so the text begins inside.
+  explicit ReasoningSplitter(bool open, ReasoningMarks marks = kThinkTags)
+      : marks_(marks), state_(open ? State::kThinking : State::kBeginning) {}
 
   struct Output {
     std::string reasoning;
@@ -24,7 +30,7 @@ class ReasoningSplitter {
   void Push(std::string_view text, Output* out);
   void End(Output* out);  // no text follows
 
-  // After "<think>" and before "</think>".
+  // Between the marks.
   bool is_open() const { return state_ == State::kThinking; }
 
  private:
@@ -32,6 +38,7 @@ class ReasoningSplitter {
 
   bool Step(Output* out);
 
+  const ReasoningMarks marks_;
   State state_;
   std::string held_;
   bool has_reasoning_ = false;

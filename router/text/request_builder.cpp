@@ -58,6 +58,13 @@ absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<i
   return input;
 }
 
+// The mark behind which a grammar applies: where the reasoning ends.
+std::string_view GrammarBegin(const OutputFormat& output, bool calls_alone) {
+  // A grammar of Harmony's calls covers what precedes them, and a begun message is the last one.
+  if (output.harmony) return calls_alone || !output.harmony->empty() ? "" : kHarmonyFinal;
+  return output.reasoning_is_open ? output.reasoning_marks.end : "";
+}
+
 }  // namespace
 
 absl::Status NoMemory() {
@@ -132,8 +139,7 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
   SC_ASSIGN_OR_RETURN(const ToolUse tools, ReadToolUse(model, request, chat));
   v1::SamplingParams sampling = request.sampling();
-  // The grammar applies only after the reasoning.
-  GrammarUse grammar_use{.begins_after = output.reasoning_is_open ? kEndOfReasoning : ""};
+  GrammarUse grammar_use{.begins_after = GrammarBegin(output, tools.calls_alone)};
   if (tools.calls_alone) {
     sampling.mutable_grammar()->set_lark(tools.calls);
     grammar_use.may_be_lenient = true;

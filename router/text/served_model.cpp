@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/status.h"
 #include "common/text/embedding_rows.h"
 #include "router/text/grammar_params.h"
-#include "router/text/reasoning.h"
+#include "router/text/harmony.h"
 
 namespace stagecoach::router {
 
@@ -33,6 +35,19 @@ void AddGrammars(ServedModel& model) {
   model.grammars = MakeGrammarCache(*std::move(vocabulary));
 }
 
+// Not every checkpoint's files name all of Harmony's ends.
+void AddHarmonyEnds(ServedModel& model) {
+  if (model.chat_template == nullptr ||
+      DetectToolFamily(*model.chat_template) != ToolFamily::kHarmony) {
+    return;
+  }
+  std::vector<int32_t>& ids = model.defaults.eos_ids;
+  for (const std::string_view mark : kHarmonyEnds) {
+    const std::optional<int32_t> id = model.tokenizer->TokenId(mark);
+    if (id && std::ranges::find(ids, *id) == ids.end()) ids.push_back(*id);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<text::GrammarCache> MakeGrammarCache(
@@ -46,6 +61,18 @@ std::shared_ptr<text::GrammarCache> MakeGrammarCache(
   }
   return std::make_shared<text::GrammarCache>(std::move(vocabulary), kMaxGrammarMemory,
                                               std::move(on_compiled));
+}
+
+void FindReasoning(ServedModel& model) {
+  // The template knows better than the tokenizer, which may have tokens that the model never
+  // writes.
+  for (const ReasoningMarks& marks : {kThoughtChannel, kThinkBrackets, kThinkTags}) {
+    if (model.chat_template == nullptr || !model.chat_template->Mentions(marks.end)) continue;
+    model.has_reasoning = true;
+    model.reasoning_marks = marks;
+    return;
+  }
+  model.has_reasoning = model.tokenizer->TokenId(kThinkTags.end).has_value();
 }
 
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
@@ -69,9 +96,8 @@ absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const 
   } else if (!absl::IsNotFound(chat_template.status()) || !chat_template_path.empty()) {
     return chat_template.status();
   }
-  model.has_reasoning =
-      model.tokenizer->TokenId(kEndOfReasoning).has_value() ||
-      (model.chat_template != nullptr && model.chat_template->Mentions(kEndOfReasoning));
+  FindReasoning(model);
+  AddHarmonyEnds(model);
   AddGrammars(model);
   return model;
 }

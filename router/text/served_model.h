@@ -15,6 +15,7 @@
 #include "common/text/token_table.h"
 #include "common/text/tokenizer.h"
 #include "router/access/memory_budget.h"
+#include "router/text/reasoning.h"
 #include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::router {
@@ -25,8 +26,8 @@ struct ServedModel {
   GenerationDefaults defaults;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the checkpoint has none
-  // The model reasons in "<think>...</think>".
-  bool has_reasoning = false;
+  bool has_reasoning = false;  // the model reasons between `reasoning_marks`
+  ReasoningMarks reasoning_marks = kThinkTags;
   text::TokenTable token_table;  // for grammars; empty without them
   // An error tells why requests with a grammar are refused.
   absl::StatusOr<std::shared_ptr<text::GrammarCache>> grammars =
@@ -50,6 +51,9 @@ std::shared_ptr<text::GrammarCache> MakeGrammarCache(
 // (text::CheckEmbeddingRows).
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
                                             const std::string& chat_template_path);
+
+// Sets has_reasoning and reasoning_marks by the chat template and the tokenizer.
+void FindReasoning(ServedModel& model);
 
 // NOT_FOUND unless `model` is empty or the served name.
 absl::Status CheckModelName(const ServedModel& served, const std::string& model);

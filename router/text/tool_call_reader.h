@@ -1,11 +1,11 @@
-// Reads one tool call while the model writes it.
+// Reads a tool call that is a JSON object.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
+#include "router/text/call_reader.h"
 #include "router/text/json_string.h"
 
 namespace stagecoach::router {
@@ -31,17 +31,12 @@ class JsonValueEnd {
 // Reads {"name": "f", "arguments": {...}}, in any order, with "parameters" for "arguments", and
 // inside "function" or not; skips all other members. Returns arguments as they come, once the name
 // is known. Arguments that are a JSON string are decoded.
-class ToolCallReader {
+class ToolCallReader final : public CallReader {
  public:
-  // `text` starts at the opening bracket. Returns the number of bytes that belong to the call.
-  size_t Push(std::string_view text);
-
-  bool named() const { return named_; }
-  const std::string& name() const { return name_; }  // complete once named() is true
-  // Arguments since the last call; empty until the name is known.
-  std::string TakeArguments() { return named_ ? std::exchange(arguments_, {}) : std::string(); }
-  bool done() const { return state_ == State::kDone; }  // the object is closed
-  bool failed() const { return state_ == State::kFailed; }
+  // `text` starts at the opening bracket.
+  size_t Push(std::string_view text) override;
+  bool done() const override { return state_ == State::kDone; }  // the object is closed
+  bool failed() const override { return state_ == State::kFailed; }
 
  private:
   enum class State : uint8_t {
@@ -65,9 +60,6 @@ class ToolCallReader {
   State state_ = State::kOpen;
   int depth_ = 0;  // open objects: the call, and "function"
   std::string key_;
-  std::string name_;
-  bool named_ = false;
-  std::string arguments_;
   bool has_arguments_ = false;
   JsonStringDecoder string_;
   JsonValueEnd end_;

@@ -1,21 +1,22 @@
 #include "router/text/tool_calls.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "router/text/blank.h"
+#include "router/text/deepseek_call_reader.h"
 #include "router/text/held_text.h"
+#include "router/text/literal_call_reader.h"
+#include "router/text/xml_call_reader.h"
 
 namespace stagecoach::router {
 namespace {
 
-constexpr std::string_view kMistralMarker = "[TOOL_CALLS]";
-constexpr std::string_view kHermesMarker = "<tool_call>";
-constexpr std::string_view kHermesEnd = "</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
+constexpr std::string_view kPythonStart = "<|python_start|>", kPythonEnd = "<|python_end|>";
 constexpr std::string_view kCallId = "[CALL_ID]";
 constexpr std::string_view kArgs = "[ARGS]";
-constexpr size_t kMaxNameBytes = 256;
 
 std::string_view Trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlanks);
@@ -25,20 +26,80 @@ std::string_view Trim(std::string_view text) {
 
 }  // namespace
 
+// The marks around calls.
+struct Marks {
+  std::string_view begin;
+  std::string_view end;   // "": none, so separators or a list may join calls
+  std::string_view call;  // what another call begins with that stands before `end`; "": none does
+};
+
+namespace {
+
+constexpr Marks kMistralMarks{"[TOOL_CALLS]", "", ""}, kJsonMarks{kPythonTag, "", ""},
+    kTagMarks{"<tool_call>", "</tool_call>", ""},
+    kQwenXmlMarks{"<tool_call>", "</tool_call>", "<function="},
+    kMiniMaxMarks{"<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\""},
+    kDeepSeekMarks{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", kDeepSeekCallBegin},
+    kGemmaMarks{"<|tool_call>", "<tool_call|>", ""};
+
+const Marks& MarksOf(ToolFamily family) {
+  switch (family) {
+    case ToolFamily::kMistral:
+    case ToolFamily::kMistralArgs:
+      return kMistralMarks;
+    case ToolFamily::kHermes:
+    case ToolFamily::kGlm:
+      return kTagMarks;
+    case ToolFamily::kQwenXml:
+      return kQwenXmlMarks;
+    case ToolFamily::kMiniMax:
+      return kMiniMaxMarks;
+    case ToolFamily::kDeepSeek:
+    case ToolFamily::kDeepSeekFenced:
+      return kDeepSeekMarks;
+    case ToolFamily::kGemma:
+      return kGemmaMarks;
+    case ToolFamily::kJson:
+    case ToolFamily::kPythonic:
+    case ToolFamily::kHarmony:  // not read here
+      break;
+  }
+  return kJsonMarks;
+}
+
+}  // namespace
+
 ToolCallParser::ToolCallParser(Options options, std::string id_key)
     : options_(std::move(options)),
+      marks_(MarksOf(options_.family)),
       id_key_(std::move(id_key)),
-      state_(options_.family == ToolFamily::kJson ? State::kBeginning : State::kContent) {}
+      state_(by_name() ? State::kBeginning : State::kContent) {}
 
-std::string_view ToolCallParser::marker() const {
+bool ToolCallParser::by_name() const {
+  return options_.family == ToolFamily::kJson || options_.family == ToolFamily::kPythonic;
+}
+
+std::unique_ptr<CallReader> ToolCallParser::MakeReader(char c) const {
   switch (options_.family) {
-    case ToolFamily::kHermes:
-      return kHermesMarker;
-    case ToolFamily::kJson:
-      return kPythonTag;
+    case ToolFamily::kQwenXml:
+    case ToolFamily::kGlm:
+    case ToolFamily::kMiniMax:
+      return std::make_unique<XmlCallReader>(&XmlFormOf(options_.family), marks_.end,
+                                             options_.tools);
+    case ToolFamily::kDeepSeek:
+    case ToolFamily::kDeepSeekFenced:
+      return std::make_unique<DeepSeekCallReader>();
+    case ToolFamily::kGemma:
+      return std::make_unique<LiteralCallReader>(LiteralForm::kGemma);
     default:
-      return kMistralMarker;
+      break;
   }
+  if (c == '{') return std::make_unique<ToolCallReader>();
+  const bool is_name = std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
+  if (by_name() && in_list_ && is_name) {
+    return std::make_unique<LiteralCallReader>(LiteralForm::kPython);
+  }
+  return nullptr;
 }
 
 void ToolCallParser::Push(std::string_view text, Output* out) {
@@ -50,12 +111,14 @@ void ToolCallParser::Push(std::string_view text, Output* out) {
 void ToolCallParser::End(Output* out) {
   const bool reading = state_ == State::kMarked || state_ == State::kName || state_ == State::kCall;
   // The beginning of a further call, which max_tokens cut off, is no text for the client.
-  const bool cut_off =
-      state_ == State::kCall && n_calls_ > 0 && options_.family != ToolFamily::kHermes;
+  const bool cut_off = state_ == State::kCall && n_calls_ > 0 && marks_.end.empty();
+  if (state_ == State::kCall && certain_) {
+    reader_->End(held_);
+    PassArguments(reader_->TakeArguments(), out);
+  }
   if (reading && !certain_ && !cut_off) NoCall(out);
   const bool after_call =
-      state_ == State::kBetween ||
-      (state_ == State::kAfterCall && options_.family != ToolFamily::kHermes && !done());
+      state_ == State::kBetween || (state_ == State::kAfterCall && marks_.end.empty() && !done());
   if (state_ == State::kBeginning || state_ == State::kContent || state_ == State::kPlain ||
       (after_call && !Trim(held_).empty())) {
     out->content += held_;
@@ -98,12 +161,15 @@ bool ToolCallParser::Beginning() {
   const size_t begin = held_.find_first_not_of(kBlanks);
   if (begin == std::string::npos) return false;
   const std::string_view rest = std::string_view(held_).substr(begin);
-  if (rest.starts_with(kPythonTag)) {
-    Take(begin + kPythonTag.size());
+  for (const std::string_view tag : {kPythonTag, kPythonStart}) {
+    if (!rest.starts_with(tag)) continue;
+    Take(begin + tag.size());
     state_ = State::kMarked;
-  } else if (rest[0] == '{' || rest[0] == '[') {
+    return true;
+  }
+  if (rest[0] == '{' || rest[0] == '[') {
     state_ = State::kMarked;
-  } else if (!kPythonTag.starts_with(rest)) {
+  } else if (!kPythonTag.starts_with(rest) && !kPythonStart.starts_with(rest)) {
     state_ = State::kPlain;
   } else {
     return false;
@@ -112,15 +178,15 @@ bool ToolCallParser::Beginning() {
 }
 
 bool ToolCallParser::Content(Output* out) {
-  const size_t at = held_.find(marker());
+  const size_t at = held_.find(marks_.begin);
   const std::string_view certain(
-      held_.data(), at == std::string::npos ? held_.size() - OpenBytes(held_, marker()) : at);
+      held_.data(), at == std::string::npos ? held_.size() - OpenBytes(held_, marks_.begin) : at);
   // Blanks before a call belong to the call.
   const size_t n_content = certain.find_last_not_of(kBlanks) + 1;
   out->content += held_.substr(0, n_content);
   held_.erase(0, n_content);
   if (at == std::string::npos) return false;
-  Take(at - n_content + marker().size());
+  Take(at - n_content + marks_.begin.size());
   state_ = State::kMarked;
   return true;
 }
@@ -129,11 +195,11 @@ bool ToolCallParser::Marked(Output* out) {
   const size_t begin = held_.find_first_not_of(kBlanks);
   if (begin == std::string::npos) return false;
   const char c = held_[begin];
-  if (c == '{') {
+  if (auto reader = MakeReader(c)) {
     Take(begin);
-    reader_ = ToolCallReader();
+    reader_ = std::move(reader);
     state_ = State::kCall;
-  } else if (c == '[' && options_.family != ToolFamily::kHermes && !in_list_) {
+  } else if (c == '[' && marks_.end.empty() && !in_list_) {
     Take(begin + 1);
     in_list_ = true;
   } else if (c == ']' && in_list_) {
@@ -179,56 +245,80 @@ bool ToolCallParser::BareArgs(Output* out) {
 }
 
 bool ToolCallParser::Call(Output* out) {
-  const size_t n = reader_.Push(held_);
+  const size_t n = reader_->Push(held_);
   Take(n);
-  if (!certain_ && reader_.named()) {
-    if (options_.family == ToolFamily::kJson && !IsTool(reader_.name())) {
+  if (!certain_ && reader_->named()) {
+    if (by_name() && !IsTool(reader_->name())) {
       NoCall(out);
       return true;
     }
-    BeginCall(reader_.name(), out);
+    BeginCall(reader_->name(), out);
   }
-  if (certain_) PassArguments(reader_.TakeArguments(), out);
-  if (reader_.done() || reader_.failed()) {
-    if (!certain_) {
-      NoCall(out);
-    } else {
-      state_ = reader_.done() ? State::kAfterCall : State::kEnded;
-    }
-    return true;
+  if (certain_) PassArguments(reader_->TakeArguments(), out);
+  if (!reader_->done() && !reader_->failed()) return n > 0;
+  if (!certain_) {
+    NoCall(out);
+  } else if (reader_->done()) {
+    state_ = State::kAfterCall;
+  } else {
+    certain_ = false;
+    state_ = marks_.end.empty() || options_.family == ToolFamily::kHermes ? State::kEnded
+                                                                          : State::kContent;
   }
-  return n > 0;
+  return true;
 }
 
 bool ToolCallParser::AfterCall() {
   certain_ = false;
   taken_.clear();
   if (options_.family == ToolFamily::kHermes) {
-    const size_t at = held_.find(kHermesEnd);
+    const size_t at = held_.find(marks_.end);
     if (at == std::string::npos) {
-      held_.erase(0, held_.size() - OpenBytes(held_, kHermesEnd));
+      held_.erase(0, held_.size() - OpenBytes(held_, marks_.end));
       return false;
     }
-    held_.erase(0, at + kHermesEnd.size());
+    held_.erase(0, at + marks_.end.size());
     state_ = State::kBetween;
     return true;
   }
+  if (!marks_.end.empty()) return AfterMarkedCall();
   const size_t begin = held_.find_first_not_of(" \t\r\n,;");
   if (begin == std::string::npos) {
     held_.clear();
     return false;
   }
   held_.erase(0, begin);
-  if (held_[0] == '{') {
+  if (MakeReader(held_[0]) != nullptr) {
     state_ = State::kMarked;
   } else if (in_list_ && held_[0] == ']') {
     held_.erase(0, 1);
     in_list_ = false;
-  } else if (held_.starts_with(marker())) {
-    Take(marker().size());
+  } else if (held_.starts_with(marks_.begin)) {
+    Take(marks_.begin.size());
     state_ = State::kMarked;
-  } else if (!marker().starts_with(held_)) {
+  } else if (by_name() && held_.starts_with(kPythonEnd)) {
+    held_.erase(0, kPythonEnd.size());
+  } else if (!marks_.begin.starts_with(held_) && !(by_name() && kPythonEnd.starts_with(held_))) {
     state_ = State::kPlain;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool ToolCallParser::AfterMarkedCall() {
+  const size_t begin = held_.find_first_not_of(kBlanks);
+  if (begin == std::string::npos) return false;
+  const std::string_view rest = std::string_view(held_).substr(begin);
+  if (rest.starts_with(marks_.end)) {
+    held_.erase(0, begin + marks_.end.size());
+    state_ = State::kBetween;
+  } else if (!marks_.call.empty() && rest.starts_with(marks_.call)) {
+    held_.erase(0, begin);
+    state_ = State::kMarked;
+  } else if (!marks_.end.starts_with(rest) && !marks_.call.starts_with(rest)) {
+    held_.erase(0, begin);
+    state_ = State::kContent;
   } else {
     return false;
   }
@@ -239,13 +329,13 @@ bool ToolCallParser::Between() {
   const size_t begin = held_.find_first_not_of(kBlanks);
   if (begin == std::string::npos) return false;
   const std::string_view rest = std::string_view(held_).substr(begin);
-  if (rest.starts_with(kHermesMarker)) {
+  if (rest.starts_with(marks_.begin)) {
     held_.erase(0, begin);
-    Take(kHermesMarker.size());
+    Take(marks_.begin.size());
     state_ = State::kMarked;
     return true;
   }
-  if (kHermesMarker.starts_with(rest)) return false;
+  if (marks_.begin.starts_with(rest)) return false;
   held_.erase(0, begin);
   state_ = State::kContent;
   return true;
@@ -271,7 +361,7 @@ void ToolCallParser::PassArguments(std::string arguments, Output* out) {
 }
 
 void ToolCallParser::NoCall(Output* out) {
-  state_ = options_.family == ToolFamily::kHermes ? State::kContent : State::kPlain;
+  state_ = marks_.end.empty() ? State::kPlain : State::kContent;
   out->content += taken_;
   taken_.clear();
 }
@@ -282,7 +372,7 @@ void ToolCallParser::Take(size_t n) {
 }
 
 bool ToolCallParser::IsTool(std::string_view name) const {
-  return std::find(options_.names.begin(), options_.names.end(), name) != options_.names.end();
+  return FindSchema(options_.tools, name) != nullptr;
 }
 
 }  // namespace stagecoach::router

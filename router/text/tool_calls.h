@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "router/text/call_reader.h"
 #include "router/text/tool_call_reader.h"
 #include "router/text/tool_family.h"
+#include "router/text/tool_schemas.h"
 
 namespace stagecoach::router {
 
@@ -18,18 +20,24 @@ struct ToolCallPiece {
   std::string arguments;  // next piece of the JSON text
 };
 
+struct ToolCallOptions {
+  ToolFamily family = ToolFamily::kJson;
+  // The offered tools. kJson and kPythonic: other names are not calls. Families with tags: schemas
+  // decide the types of arguments.
+  ToolSchemas tools = nullptr;
+  bool parallel = true;  // false: the first call is the last
+};
+
 // Separates tool calls from content in a text that may be cut anywhere; the result does not depend
 // on where. Text that looked like a call but is none becomes content, as written. So does text
-// after a call, without the blanks and separators that follow the call; except for kHermes, no more
-// calls are read after such text. Dropped are only the rest after a call with broken JSON and, for
-// kHermes, text between a call and its end tag. One thread at a time.
+// after a call, without the blanks and separators that follow the call; only families that mark
+// each call or all calls read more calls after such text. A call that breaks after its name ends
+// there. The rest then is text if the family marks the ends of calls, and dropped if it does not.
+// Also dropped is, for kHermes, text between a call and its end tag. kHarmony: see HarmonyReader.
+// One thread at a time.
 class ToolCallParser {
  public:
-  struct Options {
-    ToolFamily family = ToolFamily::kJson;
-    std::vector<std::string> names;  // names of the offered tools; kJson: other names are not calls
-    bool parallel = true;            // false: the first call is the last
-  };
+  using Options = ToolCallOptions;
   struct Output {
     std::string content;
     std::vector<ToolCallPiece> calls;
@@ -47,14 +55,14 @@ class ToolCallParser {
 
  private:
   enum class State : uint8_t {
-    kBeginning,  // kJson: a call may begin the text
+    kBeginning,  // kJson and kPythonic: a call may begin the text
     kContent,    // until a marker
     kMarked,     // after a marker: blanks, then the calls
     kName,       // a bare name, up to its arguments
     kBareArgs,   // arguments after a bare name
-    kCall,       // a call as an object
-    kAfterCall,  // separators after a call
-    kBetween,    // kHermes: blanks, then another marker or content
+    kCall,       // in a call's reader
+    kAfterCall,  // separators or end mark after a call
+    kBetween,    // after an end mark: blanks, then another marker or content
     kPlain,      // content to the end
     kEnded,      // ignore the rest: broken JSON, or the end
   };
@@ -69,6 +77,7 @@ class ToolCallParser {
   bool BareArgs(Output* out);
   bool Call(Output* out);
   bool AfterCall();
+  bool AfterMarkedCall();
   bool Between();
 
   void BeginCall(std::string name, Output* out);
@@ -76,16 +85,19 @@ class ToolCallParser {
   void NoCall(Output* out);  // the text read as a call becomes content
   void Take(size_t n);       // moves n bytes of held_ to the call
   bool IsTool(std::string_view name) const;
-  std::string_view marker() const;
+  // A reader for the call that begins with `c`; null: no call does.
+  std::unique_ptr<CallReader> MakeReader(char c) const;
+  bool by_name() const;  // only names of tools make calls
 
   const Options options_;
+  const struct Marks& marks_;  // of the family
   const std::string id_key_;
   State state_;
   std::string held_;      // text not processed yet
   std::string taken_;     // text of the current call, until it is certain to be a call
   bool in_list_ = false;  // the calls are in [ ]
   bool certain_ = false;  // a piece of the current call was returned
-  ToolCallReader reader_;
+  std::unique_ptr<CallReader> reader_;
   JsonValueEnd end_;
   uint32_t n_calls_ = 0;
 };

@@ -46,9 +46,11 @@ Answer Read(const ToolCallParser::Options& options, const std::vector<std::strin
   return answer;
 }
 
+const ToolSchemas kTools =
+    std::make_shared<ToolSchemaList>(ToolSchemaList{{"weather", ""}, {"time", ""}});
+
 Answer ReadCutAnywhere(ToolFamily family, std::string_view text, bool parallel = true) {
-  const ToolCallParser::Options options{
-      .family = family, .names = {"weather", "time"}, .parallel = parallel};
+  const ToolCallParser::Options options{.family = family, .tools = kTools, .parallel = parallel};
   const Answer whole = Read(options, {text});
   std::vector<std::string_view> bytes;
   for (size_t i = 0; i < text.size(); ++i) {

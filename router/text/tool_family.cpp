@@ -4,6 +4,7 @@
 #include <cctype>
 #include <optional>
 #include <random>
+#include <span>
 
 namespace stagecoach::router {
 namespace {
@@ -13,9 +14,49 @@ constexpr std::string_view kAlphanumerics =
 constexpr size_t kMistralIdSize = 9;  // Mistral's templates raise an exception for other sizes
 constexpr size_t kIdSize = 24;
 
-constexpr std::string_view kSpecials[] = {"[TOOL_CALLS]", "[ARGS]",       "[CALL_ID]",
-                                          "<tool_call>",  "</tool_call>", "<|python_tag|>",
-                                          "<think>",      "</think>"};
+constexpr std::string_view kSpecials[] = {"[TOOL_CALLS]",
+                                          "[ARGS]",
+                                          "[CALL_ID]",
+                                          "[THINK]",
+                                          "[/THINK]",
+                                          "<tool_call>",
+                                          "</tool_call>",
+                                          "<|python_tag|>",
+                                          "<|python_start|>",
+                                          "<|python_end|>",
+                                          "<think>",
+                                          "</think>",
+                                          "<arg_key>",
+                                          "</arg_key>",
+                                          "<arg_value>",
+                                          "</arg_value>",
+                                          "<minimax:tool_call>",
+                                          "</minimax:tool_call>",
+                                          "<｜tool▁calls▁begin｜>",
+                                          "<｜tool▁calls▁end｜>",
+                                          "<｜tool▁call▁begin｜>",
+                                          "<｜tool▁call▁end｜>",
+                                          "<｜tool▁sep｜>",
+                                          "<|tool_call>",
+                                          "<tool_call|>",
+                                          "<|\"|>",
+                                          "<|channel>",
+                                          "<channel|>"};
+// Other families have some of these for other purposes.
+constexpr std::string_view kHarmonySpecials[] = {"<|start|>",     "<|channel|>", "<|message|>",
+                                                 "<|constrain|>", "<|end|>",     "<|call|>",
+                                                 "<|return|>"};
+
+// What only the templates of one family contain; the first one that is found decides.
+struct Sign {
+  std::string_view text;
+  ToolFamily family;
+};
+constexpr Sign kSigns[] = {
+    {"<|channel|>", ToolFamily::kHarmony}, {"<minimax:tool_call>", ToolFamily::kMiniMax},
+    {"<|tool_call>", ToolFamily::kGemma},  {"<arg_key>", ToolFamily::kGlm},
+    {"<parameter=", ToolFamily::kQwenXml}, {"<tool_call>", ToolFamily::kHermes},
+    {"func_name1(", ToolFamily::kPythonic}};
 
 bool IsMistral(ToolFamily family) {
   return family == ToolFamily::kMistral || family == ToolFamily::kMistralArgs;
@@ -37,7 +78,13 @@ ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template) {
   if (chat_template.Mentions("[TOOL_CALLS]")) {
     return chat_template.Mentions("[ARGS]") ? ToolFamily::kMistralArgs : ToolFamily::kMistral;
   }
-  return chat_template.Mentions("<tool_call>") ? ToolFamily::kHermes : ToolFamily::kJson;
+  if (chat_template.Mentions("<｜tool▁calls▁begin｜>")) {
+    return chat_template.Mentions("```json") ? ToolFamily::kDeepSeekFenced : ToolFamily::kDeepSeek;
+  }
+  for (const auto& [text, family] : kSigns) {
+    if (chat_template.Mentions(text)) return family;
+  }
+  return ToolFamily::kJson;
 }
 
 std::string MakeToolCallId(ToolFamily family, std::string_view key) {
@@ -54,9 +101,12 @@ std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id) {
   return AlphanumericsOf(id, kMistralIdSize);
 }
 
-std::vector<int32_t> SpelledSpecials(const text::Tokenizer& tokenizer) {
+std::vector<int32_t> SpelledSpecials(ToolFamily family, const text::Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
-  for (const std::string_view token : kSpecials) {
+  const std::span<const std::string_view> tokens =
+      family == ToolFamily::kHarmony ? std::span<const std::string_view>(kHarmonySpecials)
+                                     : std::span<const std::string_view>(kSpecials);
+  for (const std::string_view token : tokens) {
     const std::optional<int32_t> id = tokenizer.TokenId(token);
     if (id && tokenizer.IsSpecial(*id)) ids.push_back(*id);
   }

@@ -18,7 +18,27 @@ enum class ToolFamily : uint8_t {
   kHermes,
   // {"name": "f", "parameters": {}}; ... : Llama 3, and templates without another format
   kJson,
+  kPythonic,  // [f(a=1), g()] : Llama 4, and Llama 3.2 and Gemma 3 with templates that ask for it
+  // <tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call> for each
+  // call: Qwen3-Coder, Qwen3.5
+  kQwenXml,
+  // <tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call> for each call:
+  // GLM-4.5 and later
+  kGlm,
+  // <minimax:tool_call>\n<invoke name="f">\n<parameter name="a">1</parameter>\n</invoke>\n
+  // </minimax:tool_call> around all calls: MiniMax-M2
+  kMiniMax,
+  // <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>,
+  // the first and the last mark around all calls: DeepSeek V3.1
+  kDeepSeek,
+  // The same with "function<｜tool▁sep｜>f\n```json\n{}\n```" in each call: DeepSeek V3 and R1
+  kDeepSeekFenced,
+  kGemma,  // <|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|> for each call: Gemma 4
+  // Messages in channels, a call addressed to its function: <|channel|>commentary to=functions.f
+  // <|constrain|>json<|message|>{}<|call|> : gpt-oss
+  kHarmony,
 };
+inline constexpr int kToolFamilies = 12;
 
 // Detects the family from the way the template writes the calls of earlier answers.
 ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template);
@@ -29,7 +49,7 @@ std::string MakeToolCallId(ToolFamily family, std::string_view key);
 // `id` itself if templates accept it; otherwise an id that depends only on `id`.
 std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id);
 
-// Special tokens that mark tool calls and reasoning.
-std::vector<int32_t> SpelledSpecials(const text::Tokenizer& tokenizer);
+// Special tokens with which the family marks tool calls and reasoning.
+std::vector<int32_t> SpelledSpecials(ToolFamily family, const text::Tokenizer& tokenizer);
 
 }  // namespace stagecoach::router

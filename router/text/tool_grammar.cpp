@@ -3,26 +3,19 @@
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "common/check.h"
+#include "common/status.h"
 #include "router/text/client_json.h"
+#include "router/text/deepseek_call_reader.h"
+#include "router/text/value_grammar.h"
 
 namespace stagecoach::router {
 namespace {
 
 namespace json = boost::json;
-
-// Lark strings have the syntax of JSON strings.
-std::string Quoted(std::string_view text) {
-  return json::serialize(json::string(text.data(), text.size()));
-}
-
-// A marker in Lark. If the marker is a special token, text cannot match it, so refer to the token.
-std::string Marker(const text::Tokenizer& tokenizer, std::string_view marker) {
-  const std::optional<int32_t> id = tokenizer.TokenId(marker);
-  return id && tokenizer.IsSpecial(*id) ? fmt::format("<[{}]>", *id) : Quoted(marker);
-}
 
 std::string Arguments(const ToolSpec& tool) {
   // The client's JSON was already read within the limit, so no limit here.
@@ -33,12 +26,7 @@ std::string Arguments(const ToolSpec& tool) {
     schema = json::parse(tool.parameters, schema.storage()).as_object();
   }
   if (!schema.contains("type")) schema["type"] = "object";
-  // Spaces as models have learnt them. Overrides any x-guidance options of the client.
-  schema["x-guidance"] = {{"item_separator", ", "},
-                          {"key_separator", ": "},
-                          {"whitespace_flexible", false},
-                          {"lenient", !tool.strict.value()}};
-  return "%json " + json::serialize(schema);
+  return JsonLark(std::move(schema), tool.strict.value());
 }
 
 // The beginning of an object with `name`, up to its arguments under `key`. Split into small
@@ -46,15 +34,111 @@ std::string Arguments(const ToolSpec& tool) {
 // other one from its first quote on.
 std::string ObjectHead(ToolFamily family, const std::string& name, const char* key) {
   if (family != ToolFamily::kJson) {
-    return Quoted(fmt::format(R"({{"name": {}, "{}": )", Quoted(name), key));
+    return QuotedLark(fmt::format(R"({{"name": {}, "{}": )", QuotedLark(name), key));
   }
   std::string pieces;
   for (const std::string& piece :
-       {std::string("{"), Quoted("name"), std::string(": "), Quoted(name), std::string(", "),
-        Quoted(key), std::string(": ")}) {
-    pieces += Quoted(piece) + " ";
+       {std::string("{"), QuotedLark("name"), std::string(": "), QuotedLark(name),
+        std::string(", "), QuotedLark(key), std::string(": ")}) {
+    pieces += QuotedLark(piece) + " ";
   }
   return pieces;
+}
+
+// What stands around the arguments of one tool's call, and around all calls, in Lark.
+struct CallForm {
+  std::string head, tail;
+  bool is_json = true;  // the arguments are one JSON object
+  std::string begin, separator, end;
+  std::string more_rules = {};
+};
+
+// Lark for texts that may have special tokens in them.
+class Speller {
+ public:
+  explicit Speller(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::string operator()(std::string_view text) const { return SpelledLark(text, tokenizer_); }
+  bool IsSpecial(std::string_view mark) const { return (*this)(mark).starts_with("<["); }
+
+ private:
+  const text::Tokenizer& tokenizer_;
+};
+
+// Messages that may come before a call: their rule is `thoughts`.
+std::string HarmonyThoughts(const Speller& spelled) {
+  constexpr std::string_view kEnd = "<|end|>";
+  const bool is_special = spelled.IsSpecial(kEnd);
+  return fmt::format("thoughts: thought*\nthought: {} {} {} text {} {}\n{}: /(?s:.*)/\n",
+                     spelled("<|channel|>"), R"(("analysis" | "commentary"))",
+                     spelled("<|message|>"), is_special ? spelled(kEnd) : "",
+                     spelled("<|start|>assistant"),
+                     is_special ? "text" : fmt::format("text[suffix={}]", QuotedLark(kEnd)));
+}
+
+CallForm FormOf(ToolFamily family, const std::string& name, const Speller& spelled) {
+  const auto json_call = [&](const char* key) { return ObjectHead(family, name, key); };
+  const std::string close = QuotedLark("}");
+  switch (family) {
+    case ToolFamily::kMistral:
+      return {.head = json_call("arguments"),
+              .tail = close,
+              .begin = spelled("[TOOL_CALLS]") + " \" \"? \"[\"",
+              .separator = QuotedLark(", "),
+              .end = QuotedLark("]")};
+    case ToolFamily::kMistralArgs:
+      return {.head = spelled("[TOOL_CALLS]" + name + "[ARGS]")};
+    case ToolFamily::kHermes:
+      return {.head = spelled("<tool_call>\n") + " " + json_call("arguments"),
+              .tail = spelled("}\n</tool_call>"),
+              .separator = QuotedLark("\n")};
+    case ToolFamily::kJson:
+      return {.head = json_call("parameters"), .tail = close, .separator = QuotedLark("; ")};
+    case ToolFamily::kPythonic:
+      return {.head = QuotedLark(name + "("),
+              .tail = QuotedLark(")"),
+              .is_json = false,
+              .begin = QuotedLark("["),
+              .separator = QuotedLark(", "),
+              .end = QuotedLark("]")};
+    case ToolFamily::kQwenXml:
+      return {.head = spelled("<tool_call>\n<function=" + name + ">\n"),
+              .tail = spelled("</function>\n</tool_call>"),
+              .is_json = false,
+              .separator = QuotedLark("\n")};
+    case ToolFamily::kGlm:
+      return {.head = spelled("<tool_call>" + name + "\n"),
+              .tail = spelled("</tool_call>"),
+              .is_json = false,
+              .separator = QuotedLark("\n")};
+    case ToolFamily::kMiniMax:
+      return {.head = spelled("<invoke name=\"" + name + "\">\n"),
+              .tail = spelled("</invoke>\n"),
+              .is_json = false,
+              .begin = spelled("<minimax:tool_call>\n"),
+              .end = spelled("</minimax:tool_call>")};
+    case ToolFamily::kDeepSeek:
+      return {.head = spelled(fmt::format("{}{}{}", kDeepSeekCallBegin, name, kDeepSeekSeparator)),
+              .tail = spelled(kDeepSeekCallEnd),
+              .begin = spelled("<｜tool▁calls▁begin｜>"),
+              .end = spelled("<｜tool▁calls▁end｜>")};
+    case ToolFamily::kDeepSeekFenced:
+      return {.head = spelled(fmt::format("{}function{}{}\n```json\n", kDeepSeekCallBegin,
+                                          kDeepSeekSeparator, name)),
+              .tail = spelled(fmt::format("\n```{}", kDeepSeekCallEnd)),
+              .begin = spelled("<｜tool▁calls▁begin｜>"),
+              .separator = QuotedLark("\n"),
+              .end = spelled("<｜tool▁calls▁end｜>")};
+    case ToolFamily::kGemma:
+      return {.head = spelled("<|tool_call>call:" + name + "{"),
+              .tail = spelled("}<tool_call|>"),
+              .is_json = false};
+    case ToolFamily::kHarmony:
+      return {.head = spelled("<|channel|>commentary to=functions." + name + " ") + " (" +
+                      spelled("<|constrain|>") + ")? " + spelled("json<|message|>"),
+              .begin = "thoughts",
+              .more_rules = HarmonyThoughts(spelled)};
+  }
+  return {};
 }
 
 }  // namespace
@@ -63,42 +147,29 @@ std::string ArgumentsGrammar(const ToolSpec& tool) {
   return fmt::format("start: {}\n", Arguments(tool));
 }
 
-std::string ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools, bool parallel,
-                        const text::Tokenizer& tokenizer) {
+absl::StatusOr<std::string> ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools,
+                                        bool parallel, const text::Tokenizer& tokenizer) {
   SC_CHECK(!tools.empty());
-  const bool args = family == ToolFamily::kMistralArgs;
-  const char* const key = family == ToolFamily::kJson ? "parameters" : "arguments";
-  std::string calls, rules;
+  const Speller spelled(tokenizer);
+  CallForm form;
+  std::string calls, rules(kAnyKeyRule);
   for (size_t i = 0; i < tools.size(); ++i) {
+    form = FormOf(family, tools[i].name, spelled);
     calls += fmt::format("{}call_{}", i > 0 ? " | " : "", i);
-    const std::string head =
-        args ? fmt::format("{} {}", Quoted(tools[i].name), Marker(tokenizer, "[ARGS]"))
-             : ObjectHead(family, tools[i].name, key);
-    rules += fmt::format("call_{0}: {1} args_{0}{2}\nargs_{0}: {3}\n", i, head,
-                         args ? "" : " \"}\"", Arguments(tools[i]));
+    rules += fmt::format("call_{0}: {1} args_{0} {2}\n", i, form.head, form.tail);
+    const std::string name = fmt::format("args_{}", i);
+    if (form.is_json) {
+      rules += fmt::format("{}: {}\n", name, Arguments(tools[i]));
+      continue;
+    }
+    SC_ASSIGN_OR_RETURN(const std::string of_tool,
+                        ArgumentRules(family, tools[i], name, tokenizer));
+    rules += of_tool;
   }
-  const auto sequence = [&](const std::string& separator) {
-    return parallel ? fmt::format("call ({} call)*", separator) : std::string("call");
-  };
-  std::string start;
-  switch (family) {
-    case ToolFamily::kMistral:
-      start = fmt::format("{} \" \"? \"[\" {} \"]\"", Marker(tokenizer, "[TOOL_CALLS]"),
-                          sequence("\", \""));
-      break;
-    case ToolFamily::kMistralArgs:
-      start = fmt::format("({} call){}", Marker(tokenizer, "[TOOL_CALLS]"), parallel ? "+" : "");
-      break;
-    case ToolFamily::kHermes:
-      start = fmt::format("tagged{}", parallel ? " (\"\\n\" tagged)*" : "");
-      rules += fmt::format("tagged: {} \"\\n\" call \"\\n\" {}\n", Marker(tokenizer, "<tool_call>"),
-                           Marker(tokenizer, "</tool_call>"));
-      break;
-    case ToolFamily::kJson:
-      start = sequence("\"; \"");
-      break;
-  }
-  return fmt::format("start: {}\ncall: {}\n{}", start, calls, rules);
+  const bool one = !parallel || family == ToolFamily::kHarmony;
+  return fmt::format("start: {} call {} {}\ncall: {}\n{}{}", form.begin,
+                     one ? "" : fmt::format("({} call)*", form.separator), form.end, calls, rules,
+                     form.more_rules);
 }
 
 }  // namespace stagecoach::router

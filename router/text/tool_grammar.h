@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "common/text/tokenizer.h"
 #include "router/text/tool_family.h"
 #include "router/text/tool_spec.h"
@@ -11,10 +12,12 @@
 namespace stagecoach::router {
 
 // Returns Lark for calls of `tools` in the family's format: one call, or with `parallel` one or
-// more. Arguments are objects that match the tool's schema. For a strict tool, they match it in
-// full, or else the grammar does not compile. REQUIRES: at least one tool, each with `strict` set.
-std::string ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools, bool parallel,
-                        const text::Tokenizer& tokenizer);
+// more; kHarmony has one call in an answer, behind messages of reasoning. Arguments match the
+// tool's schema. For a strict tool, they match it in full, or else the grammar does not compile, or
+// this returns INVALID_ARGUMENT with the place in the schema. REQUIRES: at least one tool, each
+// with `strict` set.
+absl::StatusOr<std::string> ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools,
+                                        bool parallel, const text::Tokenizer& tokenizer);
 
 // Returns Lark for the arguments of one tool.
 std::string ArgumentsGrammar(const ToolSpec& tool);

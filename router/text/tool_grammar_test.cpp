@@ -1,13 +1,17 @@
 #include "router/text/tool_grammar.h"
 
 #include <boost/json.hpp>
+#include <iterator>
+#include <memory>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
 #include "common/text/token_stream.h"
+#include "router/text/harmony.h"
 #include "router/text/testing/test_model.h"
 #include "router/text/tool_calls.h"
 
@@ -17,7 +21,9 @@ namespace {
 const std::vector<ToolSpec> kTools = {{.name = "weather",
                                        .parameters = R"({"type": "object", "required": ["city"],
        "additionalProperties": false, "properties": {"city": {"$ref": "#/$defs/city"},
-       "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+       "days": {"type": "integer", "minimum": 1, "maximum": 9},
+       "on": {"type": "boolean"}, "tags": {"type": "array", "items": {"type": "string",
+       "maxLength": 3}, "maxItems": 2}, "name": {"type": "string", "minLength": 1, "maxLength": 3}},
        "$defs": {"city": {"enum": ["Åre", "a \"b\""]}}})",
                                        .strict = true},
                                       {.name = "time-now", .strict = true}};
@@ -28,7 +34,10 @@ std::string Write(const ServedModel& model, const text::GrammarSource& source, u
   INFO(source.text << grammar.status().ToString());
   REQUIRE(grammar.ok());
   const auto matcher = (*grammar)->NewMatcher().value();
-  text::TokenStream stream(model.tokenizer, true, SpelledSpecials(*model.tokenizer));
+  std::vector<int32_t> shown = SpelledSpecials(ToolFamily::kHermes, *model.tokenizer);
+  const auto harmony = SpelledSpecials(ToolFamily::kHarmony, *model.tokenizer);
+  shown.insert(shown.end(), harmony.begin(), harmony.end());
+  text::TokenStream stream(model.tokenizer, true, shown);
   std::vector<uint32_t> words((*model.grammars)->vocabulary()->n_mask_words());
   std::mt19937 random(seed);
   std::string written;
@@ -51,8 +60,31 @@ std::string Write(const ServedModel& model, const std::string& lark, uint32_t se
   return Write(model, text::GrammarSource{.kind = text::GrammarKind::kLark, .text = lark}, seed);
 }
 
+constexpr ToolFamily kFamilies[] = {
+    ToolFamily::kMistral, ToolFamily::kMistralArgs, ToolFamily::kHermes,
+    ToolFamily::kJson,    ToolFamily::kPythonic,    ToolFamily::kQwenXml,
+    ToolFamily::kGlm,     ToolFamily::kMiniMax,     ToolFamily::kDeepSeek,
+    ToolFamily::kGemma,   ToolFamily::kHarmony,     ToolFamily::kDeepSeekFenced};
+static_assert(std::size(kFamilies) == kToolFamilies);
+
+// A model with Harmony's marks as special tokens.
+ServedModel HarmonyModel() {
+  constexpr std::string_view kMarks[] = {"<|channel|>", "<|message|>", "<|constrain|>"};
+  return TestModel(TestTokenizerWith(kMarks), /*eos=*/0);
+}
+
 ToolCallParser::Output Parse(ToolFamily family, const std::string& text) {
-  ToolCallParser parser({.family = family, .names = {"weather", "time-now"}}, "key");
+  const ToolCallOptions options{.family = family,
+                                .tools = std::make_shared<ToolSchemaList>(ToolSchemaList{
+                                    {"weather", kTools[0].parameters}, {"time-now", ""}})};
+  if (family == ToolFamily::kHarmony) {
+    HarmonyReader reader({.tools = options}, "key");
+    HarmonyReader::Output out;
+    reader.Push(text, &out);
+    reader.End(&out);
+    return out.rest;
+  }
+  ToolCallParser parser(options, "key");
   ToolCallParser::Output out;
   parser.Push(text, &out);
   parser.End(&out);
@@ -60,17 +92,19 @@ ToolCallParser::Output Parse(ToolFamily family, const std::string& text) {
 }
 
 TEST_CASE("text that the tool grammar allows parses as tool calls") {
-  const ServedModel model = TestModel();
-  for (const ToolFamily family :
-       {ToolFamily::kMistral, ToolFamily::kMistralArgs, ToolFamily::kHermes, ToolFamily::kJson}) {
-    const std::string many = ToolGrammar(family, kTools, true, *model.tokenizer);
-    const std::string one = ToolGrammar(family, kTools, false, *model.tokenizer);
+  const ServedModel plain = TestModel(), harmony = HarmonyModel();
+  for (const ToolFamily family : kFamilies) {
+    INFO(int(family));
+    const ServedModel& model = family == ToolFamily::kHarmony ? harmony : plain;
+    const std::string many = ToolGrammar(family, kTools, true, *model.tokenizer).value();
+    const std::string one = ToolGrammar(family, kTools, false, *model.tokenizer).value();
     std::set<size_t> counts;
     for (uint32_t seed = 0; seed < 40; ++seed) {
       const std::string text = Write(model, many, seed);
       INFO(text);
       const ToolCallParser::Output out = Parse(family, text);
-      CHECK(out.content.empty());
+      // Harmony's grammar allows messages of text in front of a call.
+      if (family != ToolFamily::kHarmony) CHECK(out.content.empty());
       REQUIRE(!out.calls.empty());
       counts.insert(out.calls.size());
       for (const ToolCallPiece& call : out.calls) {
@@ -83,12 +117,105 @@ TEST_CASE("text that the tool grammar allows parses as tool calls") {
         const std::string city(arguments.at("city").as_string());
         CHECK((city == "Åre" || city == "a \"b\""));
         if (arguments.contains("days")) CHECK(arguments.at("days").as_int64() >= 1);
-        CHECK(arguments.size() <= 2);
+        if (arguments.contains("on")) CHECK(arguments.at("on").is_bool());
+        if (arguments.contains("tags")) CHECK(arguments.at("tags").as_array().size() <= 2);
+        if (arguments.contains("name")) CHECK(arguments.at("name").is_string());
+        CHECK(arguments.size() <= 5);
       }
       CHECK(Parse(family, Write(model, one, seed)).calls.size() == 1);
     }
-    CHECK(counts.size() > 1);
+    CHECK((counts.size() > 1) == (family != ToolFamily::kHarmony));
   }
+}
+
+bool Allows(const ServedModel& model, const text::GrammarSource& source, std::string_view text) {
+  const auto grammar = (*model.grammars)->Get(source);
+  INFO(source.text << grammar.status().ToString());
+  REQUIRE(grammar.ok());
+  const auto matcher = (*grammar)->NewMatcher().value();
+  const auto ids = model.tokenizer->Encode(text, false).value();
+  std::vector<uint32_t> words((*model.grammars)->vocabulary()->n_mask_words());
+  return matcher->Consume(ids).ok() && matcher->Mask(words).value();
+}
+
+bool Allows(const ServedModel& model, ToolFamily family, std::span<const ToolSpec> tools,
+            std::string_view text) {
+  const std::string lark = ToolGrammar(family, tools, true, *model.tokenizer).value();
+  return Allows(model, text::GrammarSource{.kind = text::GrammarKind::kLark, .text = lark}, text);
+}
+
+TEST_CASE("a tool grammar allows calls as the family writes them, with any text in strings") {
+  const ServedModel model = TestModel();
+  const std::vector<ToolSpec> tools = {
+      {.name = "f",
+       .parameters = R"({"properties": {"s": {"type": "string"}, "n": {"type": "integer"},
+         "m": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "o": {"type": "object",
+         "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}}, "required": ["b"]}},
+         "required": ["s"]})",
+       .strict = true},
+      {.name = "free", .parameters = R"({"type": "object"})", .strict = true}};
+  const auto allows = [&](ToolFamily family, std::string_view text) {
+    return Allows(model, family, tools, text);
+  };
+  CHECK(allows(ToolFamily::kQwenXml,
+               "<tool_call>\n<function=f>\n<parameter=s>\na\n<b>\n</parameter>\n<parameter=n>\n"
+               "12\n</parameter>\n<parameter=m>\nnull\n</parameter>\n<parameter=o>\n{\"b\": "
+               "true}\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=free>\n"
+               "<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>"));
+  CHECK_FALSE(allows(ToolFamily::kQwenXml,
+                     "<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n<parameter=n>\n"
+                     "x\n</parameter>\n</function>\n</tool_call>"));
+  CHECK_FALSE(allows(ToolFamily::kQwenXml, "<tool_call>\n<function=f>\n</function>\n</tool_call>"));
+  CHECK(allows(ToolFamily::kGlm,
+               "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a < b</arg_value>\n</tool_call>"));
+  CHECK(allows(ToolFamily::kMiniMax,
+               "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">a\nb</parameter>\n"
+               "</invoke>\n</minimax:tool_call>"));
+  CHECK(allows(ToolFamily::kGemma,
+               "<|tool_call>call:f{n:1,o:{a:<|\"|>x<|\"|>,b:true},s:<|\"|>y<|\"|>}<tool_call|>"
+               "<|tool_call>call:free{x:[1,{y:<|\"|>z<|\"|>}]}<tool_call|>"));
+  CHECK_FALSE(allows(ToolFamily::kGemma, "<|tool_call>call:f{o:{a:<|\"|>x<|\"|>}}<tool_call|>"));
+  CHECK(allows(ToolFamily::kPythonic, "[f(s=\"x\", o={\"b\": true}), free(x=[1])]"));
+  CHECK(Allows(HarmonyModel(), ToolFamily::kHarmony, tools,
+               "<|channel|>analysis<|message|>so <b><|end|><|start|>assistant<|channel|>commentary "
+               "to=functions.f <|constrain|>json<|message|>{\"s\": \"x\"}"));
+}
+
+TEST_CASE("a keyword that a family's form cannot enforce is refused for strict tools") {
+  const ServedModel model = TestModel();
+  std::vector<ToolSpec> tools = {
+      {.name = "f",
+       .parameters = R"({"properties": {"a/b": {"type": "string", "pattern": "^x$"}}})",
+       .strict = true}};
+  const auto refused = ToolGrammar(ToolFamily::kQwenXml, tools, true, *model.tokenizer);
+  CHECK(refused.status().message() ==
+        "tools.function.parameters: at #/properties/a~1b: the keyword \"pattern\" is not supported "
+        "in the form in which this model writes calls");
+  tools[0].strict = false;
+  CHECK(ToolGrammar(ToolFamily::kQwenXml, tools, true, *model.tokenizer).ok());
+  tools[0].strict = true;
+  tools[0].parameters =
+      R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "properties": {"a":
+      {"$ref": "#/$defs/a"}}}}})";
+  const auto nested = ToolGrammar(ToolFamily::kGemma, tools, true, *model.tokenizer);
+  CHECK(std::string(nested.status().message()).ends_with("the schema is nested too deeply"));
+}
+
+TEST_CASE("Harmony's marks are special tokens, and an answer's form is in the last channel") {
+  const ServedModel model = HarmonyModel();
+  const std::string thought = "<|channel|>analysis<|message|>so<|end|><|start|>assistant";
+  const std::string call = "<|channel|>commentary to=functions.time-now json<|message|>{}";
+  CHECK(Allows(model, ToolFamily::kHarmony, kTools, thought + thought + call));
+  const text::GrammarSource form{.kind = text::GrammarKind::kChoice,
+                                 .text = R"(["yes", "no"])",
+                                 .begins_after = std::string(kHarmonyFinal)};
+  CHECK(Allows(model, form, thought + "<|channel|>final<|message|>yes"));
+  CHECK_FALSE(Allows(model, form, "yes"));
+  CHECK_FALSE(Allows(model, form, call));
+  const text::GrammarSource both = text::CallsOrForm(
+      ToolGrammar(ToolFamily::kHarmony, kTools, true, *model.tokenizer).value(), form);
+  CHECK(Allows(model, both, thought + "<|channel|>final<|message|>no"));
+  CHECK(Allows(model, both, thought + call));
 }
 
 TEST_CASE("with a response format, an answer is either tool calls or in that format") {
@@ -109,9 +236,9 @@ TEST_CASE("with a response format, an answer is either tool calls or in that for
       {.kind = Kind::kRegex, .text = "[a-c]{2,4}"},
       {.kind = Kind::kChoice, .text = R"(["yes", "no"])"},
       {.kind = Kind::kLark, .text = "start: call\ncall: \"<\" /[xy]{1,3}/ \">\"\n"}};
-  for (const ToolFamily family :
-       {ToolFamily::kMistral, ToolFamily::kMistralArgs, ToolFamily::kHermes, ToolFamily::kJson}) {
-    const std::string calls = ToolGrammar(family, kTools, true, *model.tokenizer);
+  for (const ToolFamily family : kFamilies) {
+    if (family == ToolFamily::kHarmony) continue;  // in channels: see below
+    const std::string calls = ToolGrammar(family, kTools, true, *model.tokenizer).value();
     for (text::GrammarSource form : forms) {
       const text::GrammarSource both = text::CallsOrForm(calls, form);
       size_t n_calls = 0, n_forms = 0;
@@ -148,7 +275,7 @@ TEST_CASE("a schema is enforced as far as possible, and in full if strict") {
          "items": {"const": 1}, "maxItems": 2}}, "additionalProperties": false})",
        .strict = false}};
   const std::string text =
-      Write(model, ToolGrammar(ToolFamily::kJson, tools, false, *model.tokenizer), 1);
+      Write(model, ToolGrammar(ToolFamily::kJson, tools, false, *model.tokenizer).value(), 1);
   CHECK(Parse(ToolFamily::kJson, text).calls.empty());  // "f" is not one of its tools
   CHECK(boost::json::parse(text).at("name").as_string() == "f");
   CHECK(boost::json::parse(text).at("parameters").is_object());
@@ -156,7 +283,7 @@ TEST_CASE("a schema is enforced as far as possible, and in full if strict") {
   const auto refused =
       (*model.grammars)
           ->Get({.kind = text::GrammarKind::kLark,
-                 .text = ToolGrammar(ToolFamily::kJson, tools, false, *model.tokenizer)});
+                 .text = ToolGrammar(ToolFamily::kJson, tools, false, *model.tokenizer).value()});
   CHECK(absl::IsInvalidArgument(refused.status()));
   CHECK(refused.status().message().find("uniqueItems") != std::string::npos);
 }

@@ -60,9 +60,10 @@ def _pieces(text, taken):
     return None
 
 
-def write(folder, rules, context=CONTEXT):
+def write(folder, rules, context=CONTEXT, spelling=""):
     """Writes the checkpoint. `rules`: [(condition, reply)]; the first condition that is true for the template's
-    variables, among them `names`, the names of the tools, decides which reply the model gives."""
+    variables, among them `names`, the names of the tools, decides which reply the model gives. `spelling`: marks of
+    another model family, for a comment in the template, by which the server knows how replies spell calls."""
     folder = pathlib.Path(folder)
     tokenizer = json.loads((DEMO_MODEL / "tokenizer.json").read_text())
     taken = set(tokenizer["model"]["vocab"])
@@ -104,7 +105,8 @@ def write(folder, rules, context=CONTEXT):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     for name in ("tokenizer_config.json", "generation_config.json"):
         (folder / name).write_text((DEMO_MODEL / name).read_text())
-    (folder / "chat_template.jinja").write_text(TEMPLATE.replace("{%- RULES %}", "{%- " + "".join(branches) + "endif %}"))
+    comment = f"{{#- {spelling} -#}}\n" if spelling else ""
+    (folder / "chat_template.jinja").write_text(comment + TEMPLATE.replace("{%- RULES %}", "{%- " + "".join(branches) + "endif %}"))
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": N_VOCAB, "hidden_size": HIDDEN,
         "intermediate_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": HIDDEN // 64, "num_key_value_heads": 1,

@@ -1,6 +1,6 @@
 // Splits a model's output into reasoning, tool calls and JSON events. The result must not depend on
-// where the text is cut. The first byte selects what is parsed.
-#include <array>
+// where the text is cut. The first two bytes select what is parsed.
+#include <memory>
 #include <string>
 
 #include "common/text/utf8.h"
@@ -11,14 +11,24 @@ namespace {
 
 using namespace stagecoach;
 
-router::OutputFormat Format(uint8_t flags) {
+constexpr const char* kSchema =
+    R"({"properties": {"s": {"type": "string"}, "n": {"type": "integer"}, "m": {}}})";
+
+router::OutputFormat Format(uint8_t flags, uint8_t family) {
   router::OutputFormat format;
   format.separate_reasoning = (flags & 1) != 0;
   format.reasoning_is_open = (flags & 2) != 0;
+  constexpr router::ReasoningMarks kMarks[] = {router::kThinkTags, router::kThinkBrackets,
+                                               router::kThoughtChannel, router::kThinkTags};
+  format.reasoning_marks = kMarks[flags >> 6];
+  const bool is_harmony = family % router::kToolFamilies == int(router::ToolFamily::kHarmony);
+  if (is_harmony) format.harmony = format.reasoning_is_open ? "<|channel|>analysis<|message|>" : "";
   if ((flags & 4) != 0) {
     router::ToolCallParser::Options& tools = format.tools.emplace();
-    tools.family = static_cast<router::ToolFamily>(flags >> 6);
-    tools.names = {"f", "g"};
+    tools.family = static_cast<router::ToolFamily>(family % router::kToolFamilies);
+    static const auto schemas =
+        std::make_shared<router::ToolSchemaList>(router::ToolSchemaList{{"f", kSchema}, {"g", ""}});
+    tools.tools = schemas;
     tools.parallel = (flags & 8) != 0;
   }
   if ((flags & 16) != 0) {
@@ -44,11 +54,11 @@ std::string Read(const router::OutputFormat& format, std::string_view text, size
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size == 0) return 0;
+  if (size < 2) return 0;
   std::string text;
-  std::string bytes(fuzz::Text(data + 1, size - 1));
+  std::string bytes(fuzz::Text(data + 2, size - 2));
   text::TakeUtf8(bytes, text);  // the detokenizer gives valid UTF-8 only
-  const router::OutputFormat format = Format(data[0]);
+  const router::OutputFormat format = Format(data[0], data[1]);
   const std::string whole = Read(format, text, text.size());
   for (const size_t n : {1, 2, 7}) {
     if (Read(format, text, n) != whole) {

@@ -151,15 +151,26 @@ GRAMMARS = [
     (4, 'start: a | b\na[suffix="!"]: /.*/\nb: "x"{2,3} <[0]>\n%ignore / /'),
 ]
 # Flags of tests/fuzz/output_fuzz.cpp: 1 reasoning, 2 begins inside it, 4 tools, 8 several calls, 16 events, 32 a
-# document without a fence, 64 and 128 the family.
+# document without a fence, 64 and 128 the marks of reasoning. Then the family, in the order of router/text/tool_family.h.
 OUTPUTS = [
-    (1, "<think>Hm</think>\n\nHello"), (3, "Hm </b></think> Hi"), (17, '<think>{}</think>```json\n{"answer": "a\\ud83d\\ude00"}\n```'),
-    (48, '{"answer":[1,{"a":"\\n"}],"x":null}'), (16, 'As [1] says {x}: {"answer": "Hi", "a": {"a": 2}} bye'),
-    (12, '[TOOL_CALLS] [{"name": "f", "arguments": {"a": [1, "]"]}}, {"name": "g"}]'),
-    (76, '[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"a": 1}[TOOL_CALLS]g{}'),
-    (141, 'One <think>\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call> <tool_call>{"name": 1}</tool_call>'),
-    (132, '<tool_call>{"arguments": "{}", "function": {"name": "g"}}</tool_call>x'),
-    (204, '<|python_tag|>{"name": "f", "parameters": {}}; {"name": "other"}'),
+    (1, 0, "<think>Hm</think>\n\nHello"), (3, 0, "Hm </b></think> Hi"),
+    (17, 0, '<think>{}</think>```json\n{"answer": "a\\ud83d\\ude00"}\n```'),
+    (48, 0, '{"answer":[1,{"a":"\\n"}],"x":null}'), (16, 0, 'As [1] says {x}: {"answer": "Hi", "a": {"a": 2}} bye'),
+    (12, 0, '[TOOL_CALLS] [{"name": "f", "arguments": {"a": [1, "]"]}}, {"name": "g"}]'),
+    (77, 1, '[THINK]a[/THINK][TOOL_CALLS]f[CALL_ID]abc[ARGS]{"a": 1}[TOOL_CALLS]g{}'),
+    (13, 2, 'One <think>\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call> <tool_call>{"name": 1}</tool_call>'),
+    (4, 2, '<tool_call>{"arguments": "{}", "function": {"name": "g"}}</tool_call>x'),
+    (12, 3, '<|python_tag|>{"name": "f", "parameters": {}}; {"name": "other"}'),
+    (12, 4, '<|python_start|>[f(s="a\\x41\\"", n=[1, {\'k\': None}], m=True), g()]<|python_end|> x'),
+    (13, 5, "<think>\na\n</think>\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n<parameter=n>\n5\n"
+            "</parameter>\n</function>\n</tool_call>"),
+    (12, 6, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n</tool_call>\n<tool_call>g</tool_call>"),
+    (12, 7, '<minimax:tool_call>\n<invoke name="f">\n<parameter name="m">1</parameter>\n</invoke>\n</minimax:tool_call>'),
+    (12, 8, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+    (12, 9, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>"),
+    (141, 10, '<|channel>thought\na<channel|><|tool_call>call:f{s:<|"|>a<|"|>,o:{k:[1,true]}}<tool_call|>b'),
+    (13, 11, "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+             "<|constrain|>json<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>b"),
 ]
 
 
@@ -198,8 +209,8 @@ def seeds():
         yield "grammar", bytes([kind]) + source.encode()
     for line in (ROOT / "tests/cluster/data/json_schemas.jsonl").read_text().splitlines():
         yield "grammar", b"\0" + json.dumps(json.loads(line)["schema"]).encode()
-    for flags, text in OUTPUTS:
-        yield "output", bytes([flags]) + text.encode()
+    for flags, family, text in OUTPUTS:
+        yield "output", bytes([flags, family]) + text.encode()
     for i, request in enumerate(http_requests()):
         yield "http", bytes([(0, 6, 63, 255)[i % 4]]) + request
     for line in BATCH:

@@ -50,6 +50,10 @@ const BODY: &str = "body";
 /// otherwise a model could write whitespace without end.
 const WHITESPACE: &str = r" |\r?\n[ \t]{0,64}";
 
+/// After this text, an answer in the Harmony format begins. Messages of reasoning may precede it,
+/// whose marks are special tokens in most vocabularies.
+const HARMONY_FINAL: &str = "<|channel|>final<|message|>";
+
 fn invalid(what: impl Into<String>) -> Error {
     Error::new(Code::InvalidArgument, what)
 }
@@ -70,7 +74,11 @@ impl Source<'_> {
             names.push(format!("@{name}"));
             body.name = Some(name);
         }
-        let rules = self.head(vocabulary)? + &format!("{BODY}: {}\n", names.join(" | "));
+        let rules = if self.begins_after == HARMONY_FINAL {
+            harmony_head(vocabulary, &names)
+        } else {
+            self.head(vocabulary)? + &format!("{BODY}: {}\n", names.join(" | "))
+        };
         bodies.insert(0, GrammarWithLexer::from_lark(rules));
         Ok(TopLevelGrammar {
             grammars: bodies,
@@ -147,6 +155,33 @@ impl Source<'_> {
         .apply_to(&mut schema);
         Ok(GrammarWithLexer::from_json_schema(schema))
     }
+}
+
+/// Rules for messages of reasoning, and for the last of `bodies` in the channel "final" behind them.
+/// A body in front of it is calls, which bring their own messages.
+fn harmony_head(vocabulary: &TokTrie, bodies: &[String]) -> String {
+    let mark = |name: &str| match vocabulary.get_special_token(name) {
+        Some(id) => format!("<[{id}]>"),
+        None => format!("\"{name}\""),
+    };
+    let (channel, message, end) = (mark("<|channel|>"), mark("<|message|>"), "<|end|>");
+    let (text, behind) = match vocabulary.get_special_token(end) {
+        Some(id) => ("text".to_string(), format!("<[{id}]>")),
+        None => (format!("text[suffix=\"{end}\"]"), String::new()),
+    };
+    let calls: String = bodies
+        .iter()
+        .rev()
+        .skip(1)
+        .map(|body| format!(" | {body}"))
+        .collect();
+    let form = bodies.last().map_or("", String::as_str);
+    format!(
+        "start: thought* {channel} \"final\" {message} {form}{calls}\n\
+         thought: {channel} (\"analysis\" | \"commentary\") {message} text {behind} {} \"assistant\"\n\
+         {text}: /(?s:.*)/\n",
+        mark("<|start|>")
+    )
 }
 
 /// The whole text must match, so anchors at the ends of an alternative are redundant. They are
