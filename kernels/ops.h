@@ -32,6 +32,7 @@
 #include "common/dtype.h"
 #include "common/status.h"
 #include "kernels/op_args.h"
+#include "kernels/recurrent_args.h"
 #include "kernels/shared_buffer.h"
 
 namespace stagecoach::kernels {
@@ -287,6 +288,12 @@ class Ops {
   virtual void ExpertMlp(const ExpertMlpArgs& args) = 0;
   // Bytes of ExpertMlpArgs::scratch for these sizes.
   virtual size_t ExpertScratchBytes(const ExpertShape& shape) const = 0;
+  // recurrent_args.h documents these. REQUIRES: the device runs models for which
+  // CheckRunsOnGpus() refuses.
+  virtual void DeltaNet(const DeltaNetArgs&) { SC_CHECK(false); }
+  virtual void SplitGate(const SplitGateArgs&) { SC_CHECK(false); }
+  virtual void SigmoidGate(const SigmoidGateArgs&) { SC_CHECK(false); }
+  virtual void CopyStates(const CopyStatesArgs&) { SC_CHECK(false); }
   virtual void GatherRows(const GatherRowsArgs& args) = 0;
   // x = cap * tanh(x / cap) for n values.
   virtual void SoftCap(float* x, int64_t n, float cap) = 0;

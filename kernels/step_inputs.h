@@ -45,6 +45,20 @@ struct NewBlock {
   int32_t block;
 };
 
+// Copies a recurrent state. The working state of a sequence has the number of its slot.
+struct StateCopy {
+  int32_t from;
+  int32_t to;
+};
+
+// Keeps a sequence's recurrent state as it is after its first n_rows rows of the step, as state
+// `to`.
+struct StateSave {
+  int32_t seq;  // index into StepBatch::seqs
+  int32_t n_rows;
+  int32_t to;
+};
+
 // The changes of one step. The spans view host memory and must stay valid during the call.
 struct StepBatch {
   std::span<const StepSeq> seqs;         // [S], each slot at most once
@@ -55,6 +69,8 @@ struct StepBatch {
   // Their results are undefined and they write nothing to the KV cache. Must be 0 unless
   // Ops::Record records.
   int32_t n_padding = 0;
+  std::span<const StateCopy> state_copies;  // before the first layer
+  std::span<const StateSave> state_saves;   // by `seq`, ascending
 };
 
 // T: n_tokens, S: n_seqs. Pointers are to device memory. Ops::NewStepInputs creates it and zeroes

@@ -145,6 +145,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                          .access = internal,
                          .flags = flags.serve.load,
                          .token_table = std::move(token_table),
+                         .prefix_cache = flags.serve.scheduler.prefix_cache,
                          .terminal = isatty(STDERR_FILENO) == 1 && flags.serve.replicas == 1};
   if (journal != nullptr) common.lease_holder = journal->router().lease_holder();
   SC_ASSIGN_OR_RETURN(const std::vector<PipelineOptions> pipeline_options,

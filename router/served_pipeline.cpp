@@ -80,7 +80,9 @@ SchedulerConfig ServedPipeline::MakeSchedulerConfig() const {
   const size_t n_stages = pipeline_.stages.size();
   config.n_microbatches = static_cast<int32_t>(
       flags.microbatches == 0 ? n_stages : std::min<size_t>(flags.microbatches, n_stages));
-  config.max_sequences = pipeline_.config.max_sequences();
+  config.max_sequences = pipeline_.kv.max_sequences;
+  config.is_recurrent = context_.spec->recurrent.has_value();
+  config.n_states = pipeline_.kv.n_states;
   config.max_batched_tokens = pipeline_.config.max_batched_tokens();
   config.max_prefill_chunk = pipeline_.config.max_prefill_chunk();
   config.break_even_rows = pipeline_.on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "cli/check/merge_lines.h"
 #include "cli/check/model_facts.h"
+#include "common/config/kv_tiers.h"
 #include "common/config/load_config.h"
 #include "common/host_memory.h"
 #include "common/model/device_support.h"
@@ -105,6 +106,10 @@ class Checker {
         Note(Part::kConfig, std::string(runs.message()));
       }
     }
+    if (std::string problem = spec_->KvTierProblem();
+        HasKvTiers(options_.config) && !problem.empty()) {
+      Problem(Part::kConfig, std::move(problem));
+    }
     if (const auto defaults = ReadGenerationDefaults(dir_); !defaults.ok()) {
       Problem(Part::kConfig, defaults.status());
     }
@@ -159,7 +164,8 @@ class Checker {
     for (const StageFacts& stage : facts.stages) {
       stages.push_back({.name = fmt::format("stage {}", stages.size()),
                         .kv_bytes = options_.config.kv_memory_bytes(),
-                        .block_bytes = stage.kv_block_bytes});
+                        .block_bytes = stage.kv_block_bytes,
+                        .state_bytes = stage.state_bytes});
     }
     const v1::LoadConfig config =
         router::WithDefaults(options_.config, options_.on_gpus, stages.size());

@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
 
+#include "cli/check/model_facts.h"
+#include "common/model/model_spec.h"
 #include "common/temp_dir.h"
 
 namespace stagecoach::check {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
 
 // A copy of a golden model that tests damage.
 class Checkpoint {
@@ -93,6 +97,61 @@ TEST_CASE("parameters and KV bytes match the formula") {
   float32.set_dtype(v1::DTYPE_FLOAT32);
   const ModelReport wide = CheckModel({.model = model.path(), .config = float32});
   CHECK(wide.facts->stages[0].weights_bytes == 4 * facts.n_parameters);
+}
+
+TEST_CASE("a model with recurrent layers: its state, what is left out, and where it cannot run") {
+  const Checkpoint model("qwen3-5");
+  CheckOptions options{.model = model.path(), .n_stages = 2};
+  const ModelReport report = CheckModel(options);
+  INFO(ToText(report, 100));
+  REQUIRE(report.ok());
+  CHECK(report.facts->n_layers() == 4);
+  CHECK(report.facts->n_recurrent == 2);
+  // Six matrices of 24 x 16, and three columns of 192.
+  CHECK(report.facts->state_bytes == 2 * 4 * (6 * 24 * 16 + 3 * 192));
+  CHECK(report.facts->stages[0].state_bytes + report.facts->stages[1].state_bytes ==
+        report.facts->state_bytes);
+  const std::string text = ToText(report, 1000);
+  CHECK_THAT(text, ContainsSubstring("4, of which 2 are recurrent"));
+  CHECK_THAT(text, ContainsSubstring("for the recurrent state of each sequence"));
+  CHECK_THAT(text, ContainsSubstring("served as text"));
+  CHECK_THAT(text, ContainsSubstring("belongs to the vision tower"));
+  CHECK_THAT(text, ContainsSubstring("predicts several tokens at once"));
+
+  options.on_gpus = true;
+  const ModelReport on_gpus = CheckModel(options);
+  REQUIRE(on_gpus.problems.size() == 1);
+  CHECK_THAT(on_gpus.problems[0].text, ContainsSubstring("run on CPUs only"));
+  options.on_gpus = false;
+  options.config.set_host_kv_bytes(1 << 20);
+  const ModelReport with_tiers = CheckModel(options);
+  REQUIRE(with_tiers.problems.size() == 1);
+  CHECK_THAT(with_tiers.problems[0].text, ContainsSubstring("--host-kv"));
+}
+
+TEST_CASE("published shapes with recurrent layers") {
+  struct Shape {
+    const char* name;
+    double n_parameters;
+    uint64_t state_bytes;
+    uint64_t kv_bytes_per_token;
+  };
+  // A state has 128 x 128 values a head and three columns of the convolution.
+  for (const Shape& shape :
+       {Shape{"qwen3-next-80b-a3b", 79.7e9, 36 * 4 * (32 * 128 * 128 + 3 * 8192), 24576},
+        Shape{"qwen3.6-27b", 26.9e9, 48 * 4 * (48 * 128 * 128 + 3 * 10240), 65536},
+        Shape{"qwen3.6-35b-a3b", 34.7e9, 30 * 4 * (32 * 128 * 128 + 3 * 8192), 20480}}) {
+    INFO(shape.name);
+    const auto spec =
+        ReadModelSpec(STAGECOACH_GOLDEN_DATA "/../../../docs/shapes/" + std::string(shape.name));
+    REQUIRE(spec.ok());
+    const auto facts = DescribeModel(*spec, std::nullopt, {}, 4);
+    REQUIRE(facts.ok());
+    CHECK_THAT(static_cast<double>(facts->n_parameters), WithinRel(shape.n_parameters, 0.01));
+    CHECK(facts->state_bytes == shape.state_bytes);
+    CHECK(facts->kv_bytes_per_token == shape.kv_bytes_per_token);
+    CHECK(facts->stages.size() == 4);
+  }
 }
 
 TEST_CASE("one report contains the problems of all parts") {

@@ -47,9 +47,10 @@ uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> 
                       static_cast<uint64_t>(request.cols));
 }
 
-uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) {
+uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv,
+                              uint64_t state_bytes) {
   const std::vector<uint64_t> block_bytes = kv.block_bytes();
-  uint64_t bytes = 0;
+  uint64_t bytes = state_bytes;
   for (size_t g = 0; g < block_bytes.size(); ++g) {
     bytes += block_bytes[g] * BlocksOfOneSequence(spec.kv_groups[g].window, spec.max_positions);
   }
@@ -82,7 +83,7 @@ std::vector<WindowFacts> Windows(const ModelSpec& spec) {
   std::vector<WindowFacts> windows;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
     const auto n = std::count_if(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& l) {
-      return static_cast<size_t>(l.kv_group) == g;
+      return !l.is_recurrent && static_cast<size_t>(l.kv_group) == g;
     });
     windows.push_back({spec.kv_groups[g].window, static_cast<int32_t>(n)});
   }
@@ -101,7 +102,7 @@ uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens) {
 bool Storage::is_quantized() const { return encoding && IsQuantized(encoding->code); }
 
 int32_t ModelFacts::n_layers() const {
-  int32_t n = 0;
+  int32_t n = n_recurrent;
   for (const WindowFacts& group : windows) n += group.n_layers;
   return n;
 }
@@ -120,6 +121,8 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
   ModelFacts facts;
   facts.architecture = spec.architecture;
   facts.windows = Windows(spec);
+  facts.n_recurrent = spec.n_recurrent(0, spec.n_layers());
+  facts.state_bytes = spec.StateBytes(0, spec.n_layers());
   for (const worker::TensorRequest& request : plan.requests)
     facts.n_parameters += Elements(request);
   facts.encodings = Encodings(plan, stored, spec.stored_dtype);
@@ -143,8 +146,10 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
     for (const worker::TensorRequest& request : stage.requests) {
       weights_bytes += TensorBytes(request, dtype, stored, spec.stored_dtype);
     }
-    facts.stages.push_back({range.first, range.count, weights_bytes, KvBytesOfOneSequence(spec, kv),
-                            kv.block_bytes()});
+    const uint64_t state_bytes = spec.StateBytes(range.first, range.count);
+    facts.stages.push_back({range.first, range.count, weights_bytes,
+                            KvBytesOfOneSequence(spec, kv, state_bytes), kv.block_bytes(),
+                            state_bytes});
   }
   return facts;
 }

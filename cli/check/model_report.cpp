@@ -53,6 +53,10 @@ std::string LargeNumber(uint64_t n) {
 std::string Layers(const ModelFacts& facts) {
   std::string text = fmt::format("{}", facts.n_layers());
   std::string_view lead = ", of which";
+  if (facts.n_recurrent > 0) {
+    text += fmt::format("{} {} are recurrent", lead, facts.n_recurrent);
+    lead = " and";
+  }
   for (const WindowFacts& group : facts.windows) {
     if (group.window == 0) continue;
     text += fmt::format("{} {} see the last {} tokens only", lead, group.n_layers, group.window);
@@ -90,8 +94,13 @@ void AddFacts(const ModelFacts& facts, Columns& columns) {
   columns.Add("parameters", LargeNumber(facts.n_parameters));
   columns.Add("dtype", Encodings(facts));
   columns.Add("context", fmt::format("{} tokens", facts.context_tokens));
-  columns.Add("KV cache", fmt::format("{} bytes per token in {}", facts.kv_bytes_per_token,
-                                      DTypeName(facts.kv_dtype)));
+  columns.Add(
+      "KV cache",
+      fmt::format("{} bytes per token in {}{}", facts.kv_bytes_per_token, DTypeName(facts.kv_dtype),
+                  facts.state_bytes == 0
+                      ? ""
+                      : fmt::format(", and {} for the recurrent state of each sequence",
+                                    FormatBytes(facts.state_bytes))));
   for (size_t i = 0; i < facts.stages.size(); ++i) {
     const StageFacts& stage = facts.stages[i];
     const std::string where = facts.stages.size() == 1
@@ -129,6 +138,8 @@ void AddJson(const ModelFacts& facts, json::object& object) {
   for (const EncodingFacts& encoding : facts.encodings) {
     encodings.push_back(json::object{{"name", encoding.name}, {"bytes", encoding.bytes}});
   }
+  object["recurrent_layers"] = facts.n_recurrent;
+  object["state_bytes"] = facts.state_bytes;
   object["context_tokens"] = facts.context_tokens;
   object["vocab_size"] = facts.vocab_size;
   if (facts.pooling) {

@@ -32,6 +32,7 @@ struct StageFacts {
   uint64_t kv_bytes = 0;  // for one sequence of full context length
   // [KV group], in the order of `windows`; 0: the stage has no layer of it.
   std::vector<uint64_t> kv_block_bytes;
+  uint64_t state_bytes = 0;  // a sequence's state in the stage's recurrent layers
 };
 
 // Sizes of the matrices by storage format. Vectors are not counted: they are float32 in memory
@@ -43,7 +44,9 @@ struct EncodingFacts {
 
 struct ModelFacts {
   std::string architecture;
-  std::vector<WindowFacts> windows;  // together they cover all layers
+  std::vector<WindowFacts> windows;  // together they cover all layers that are not recurrent
+  int32_t n_recurrent = 0;           // recurrent layers
+  uint64_t state_bytes = 0;          // of one sequence in them
   uint64_t n_parameters = 0;
   std::vector<EncodingFacts> encodings;  // sorted by bytes, largest first; never empty
   DType kv_dtype = DType::kF32;

@@ -77,7 +77,7 @@ Elements CountElements(const ModelSpec& spec, const check::StageFacts& stage) {
     dense += attention;
     if (spec.layers[static_cast<size_t>(stage.first_layer + i)].has_experts) {
       experts += 3.0 * hidden * spec.experts.intermediate_size * spec.experts.n_experts;
-      dense += 3.0 * hidden * spec.experts.shared_width;
+      dense += 3.0 * hidden * spec.shared_expert.intermediate_size;
     } else {
       dense += hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
     }

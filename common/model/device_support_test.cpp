@@ -18,6 +18,8 @@ TEST_CASE("a model with parts that only CPUs compute is refused on GPUs, with th
   CHECK_THAT(std::string(status.message()),
              ContainsSubstring("GptOssForCausalLM runs on CPUs only") &&
                  ContainsSubstring("attention sinks, experts with biases"));
+  spec = {.recurrent = RecurrentSpec{}};
+  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("recurrent layers"));
 }
 
 }  // namespace

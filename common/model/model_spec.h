@@ -14,6 +14,7 @@
 #include "common/dtype.h"
 #include "common/model/layer_kinds.h"
 #include "common/model/quantization.h"
+#include "common/model/recurrent_spec.h"
 
 namespace stagecoach {
 
@@ -47,6 +48,8 @@ struct LayerSpec {
   int32_t kv_group = 0;      // index into ModelSpec::kv_groups
   int32_t rope = 0;          // index into ModelSpec::ropes; unused with learned positions
   bool has_experts = false;  // experts replace the MLP
+  // A recurrent layer replaces attention. The layer then has no KV group and no rotation.
+  bool is_recurrent = false;
 };
 
 // Parameters of mixture-of-experts layers: each row goes to n_used of n_experts gated MLPs.
@@ -59,7 +62,6 @@ struct ExpertSpec {
   bool biases = false;  // of each expert's matrices
   // Scores by sigmoid in place of the softmax, with TensorNames::router_correction if it is set.
   std::optional<SigmoidRouting> sigmoid;
-  int32_t shared_width = 0;  // intermediate size of an MLP that each row goes to as well; 0: none
 };
 
 // Layers that allocate and free KV blocks together. There is one block table per sequence and
@@ -85,13 +87,15 @@ struct TensorNames {
   std::string mlp_norm, gate, up, down, post_mlp_norm;
   std::string gate_up;  // fused gate and up, in place of the two
   std::string router, expert_gate, expert_up, expert_down;
-  std::string shared_gate, shared_up, shared_down;
   // The whole names of vectors.
   std::string sinks, router_correction;
   // The whole names of tensors that hold all experts: those of gate and up have the outputs of both
   // in turns, and names of biases end with "_bias". In place of the names by expert. Unless they
   // are MXFP4, matrices are stored as [experts, inputs, outputs].
   std::string stacked_gate_up, stacked_down;
+  // The whole names of tensors with the matrices of all experts, gate and up fused: [n_experts,
+  // 2 X, H] and [n_experts, H, X]. A checkpoint may have these in place of the expert_ ones.
+  std::string fused_expert_up, fused_expert_down;
 };
 
 struct ModelSpec {
@@ -129,6 +133,11 @@ struct ModelSpec {
   int32_t position_offset = 0;
 
   ExpertSpec experts;
+  SharedExpertSpec shared_expert;
+  std::optional<RecurrentSpec> recurrent;  // set: some layers are recurrent
+  // q's projection has two halves per head: q, and a gate whose sigmoid scales the attention's
+  // output.
+  bool attn_gate = false;
   std::optional<PoolingSpec> pooling;  // set: an embedding model, which has no logits
   std::vector<RopeSpec> ropes;
   std::vector<KvGroupSpec> kv_groups;
@@ -144,9 +153,27 @@ struct ModelSpec {
   }
   // The largest intermediate size of MLPs that all rows go to; 0: there is none.
   int32_t mlp_width() const {
-    return std::max(has_dense_layer() ? intermediate_size : 0, experts.shared_width);
+    return std::max(has_dense_layer() ? intermediate_size : 0, shared_expert.intermediate_size);
   }
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
+  int32_t n_recurrent(int32_t first, int32_t count) const {
+    const auto begin = layers.begin() + first;
+    return static_cast<int32_t>(
+        std::count_if(begin, begin + count, [](const auto& l) { return l.is_recurrent; }));
+  }
+  // Bytes of one sequence's recurrent state over these layers.
+  uint64_t StateBytes(int32_t first, int32_t count) const {
+    if (!recurrent) return 0;
+    return static_cast<uint64_t>(n_recurrent(first, count)) *
+           static_cast<uint64_t>(recurrent->shape.state_elements()) * sizeof(float);
+  }
+  // Why KV blocks below the device (--host-kv, --disk-kv, --kv-store) cannot be used. Empty: they
+  // can.
+  std::string KvTierProblem() const {
+    if (!recurrent) return "";
+    return "--host-kv, --disk-kv and --kv-store hold keys and values only, and a sequence of " +
+           architecture + " cannot go on without its recurrent state: leave these flags out.";
+  }
 };
 
 // Reads MODEL_DIR/config.json, or the metadata if `model_dir` is a .gguf file; the same applies to

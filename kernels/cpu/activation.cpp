@@ -8,19 +8,13 @@
 
 #include "kernels/cpu/cpu_kernel.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/sigmoid-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-// 1 / (1 + exp(-x)). Highway's Exp is undefined above 104; exp(88) is near the largest float.
-template <class D, class V>
-HWY_INLINE V Sigmoid(D d, V x) {
-  const V e = hn::Exp(d, hn::Min(hn::Neg(x), hn::Set(d, 88.0f)));
-  return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), e));
-}
 
 // x * erfc(-x / sqrt(2)) / 2, with erfc(t) = exp(-t^2) u P(u) and u = 1 / (1 + t / 2) for t >= 0. P
 // is the Chebyshev interpolant of degree 8 of exp(t^2) erfc(t) / u on 0.13 <= u <= 1. The relative

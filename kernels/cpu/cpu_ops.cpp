@@ -18,6 +18,7 @@
 #include "kernels/cpu/experts.h"
 #include "kernels/cpu/kv_copy.h"
 #include "kernels/cpu/matrix_parts.h"
+#include "kernels/cpu/recurrent_copies.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host_step.h"
@@ -156,6 +157,14 @@ class CpuOps final : public Ops {
   }
   size_t ExpertScratchBytes(const ExpertShape& shape) const override {
     return CpuExpertScratchBytes(shape);
+  }
+  void DeltaNet(const DeltaNetArgs& args) override { Run(kernels_.delta_net, args); }
+  void SigmoidGate(const SigmoidGateArgs& args) override { Run(kernels_.sigmoid_gate, args); }
+  void SplitGate(const SplitGateArgs& args) override {
+    if (status_.ok()) CpuSplitGate(args, pool_);
+  }
+  void CopyStates(const CopyStatesArgs& args) override {
+    if (status_.ok()) CpuCopyStates(args, pool_);
   }
   void GatherRows(const GatherRowsArgs& args) override {
     if (status_.ok()) CpuGatherRows(args, pool_);

@@ -66,6 +66,8 @@ CpuKernels ChooseCpuKernels() {
                      .attention = ChooseAttention(),
                      .activation = ChooseActivation(),
                      .soft_cap = ChooseSoftCap(),
+                     .delta_net = ChooseDeltaNet(),
+                     .sigmoid_gate = ChooseSigmoidGate(),
                      .sample_vector = ChooseSampleVector()};
   hwy::GetChosenTarget().DeInit();
   return kernels;

@@ -16,6 +16,8 @@ struct CpuKernels {
   CpuKernel<AttentionArgs> attention;
   CpuKernel<ActivationArgs> activation;
   CpuKernel<SoftCapArgs> soft_cap;
+  CpuKernel<DeltaNetArgs> delta_net;
+  CpuKernel<SigmoidGateArgs> sigmoid_gate;
   SampleVector sample_vector;
 };
 

@@ -13,6 +13,7 @@
 #include "common/float_convert.h"
 #include "common/host_memory.h"
 #include "kernels/host_step.h"
+#include "kernels/reference/reference_delta_net.h"
 #include "kernels/reference/reference_sample.h"
 
 namespace stagecoach::kernels {
@@ -388,6 +389,11 @@ class ReferenceOps final : public Ops {
       }
     }
   }
+
+  void DeltaNet(const DeltaNetArgs& args) override { ReferenceDeltaNet(args); }
+  void SplitGate(const SplitGateArgs& args) override { ReferenceSplitGate(args); }
+  void SigmoidGate(const SigmoidGateArgs& args) override { ReferenceSigmoidGate(args); }
+  void CopyStates(const CopyStatesArgs& args) override { ReferenceCopyStates(args); }
 
   void GatherRows(const GatherRowsArgs& args) override {
     for (int32_t r = 0; r < args.n_rows; ++r) {

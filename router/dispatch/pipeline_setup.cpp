@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "common/config/kv_tiers.h"
 #include "common/kv_block.h"
+#include "common/model/device_support.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
@@ -275,11 +276,40 @@ absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig&
                      has_long_factors ? config.max_model_len() : 0);
 }
 
+// UNIMPLEMENTED: the model cannot be served like this.
+absl::Status CheckOffered(const ModelSpec& spec, const v1::LoadConfig& config,
+                          const std::vector<Worker>& workers) {
+  const bool on_gpu = std::any_of(workers.begin(), workers.end(), [](const Worker& worker) {
+    return worker.description.device() != "cpu";
+  });
+  if (on_gpu) SC_RETURN_IF_ERROR(CheckRunsOnGpus(spec));
+  if (std::string problem = spec.KvTierProblem(); HasKvTiers(config) && !problem.empty()) {
+    return absl::UnimplementedError(problem);
+  }
+  return absl::OkStatus();
+}
+
+void LogStates(const KvPlan& plan, int32_t max_sequences, uint64_t bytes) {
+  if (plan.n_states == 0) return;
+  spdlog::info(
+      "recurrent layers: {} for the state of each of {} sequences, and for each of {} states in "
+      "the prefix cache; after a loss of a stage, sequences are computed again",
+      FormatBytes(bytes), plan.max_sequences,
+      plan.n_states - static_cast<uint64_t>(plan.max_sequences));
+  if (plan.max_sequences < max_sequences) {
+    spdlog::warn("max_sequences lowered from {} to {}: states take half of the KV memory",
+                 max_sequences, plan.max_sequences);
+  }
+}
+
 // max_model_len_is_fixed: a flag gave config's max_model_len.
 absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const v1::LoadConfig& config,
-                            bool max_model_len_is_fixed, const std::vector<Worker>& workers) {
+                            bool max_model_len_is_fixed, bool prefix_cache,
+                            const std::vector<Worker>& workers) {
   std::vector<StageKvMemory> memory;
+  uint64_t state_bytes = 0;
   for (const Worker& worker : workers) {
+    state_bytes += worker.memory.state_bytes();
     const auto& report = worker.memory;
     spdlog::info(
         "{}: weights {}, scratch {}, KV cache {}; loaded in {:.1f} s, largest step {:.0f} ms",
@@ -290,14 +320,17 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const v1::LoadConfig& config,
          .kv_bytes = report.kv_bytes(),
          .block_bytes = {report.kv_block_bytes().begin(), report.kv_block_bytes().end()},
          .device_bytes = report.device_bytes(),
-         .taken_bytes = report.taken_bytes()});
+         .taken_bytes = report.taken_bytes(),
+         .state_bytes = report.state_bytes()});
   }
   SC_ASSIGN_OR_RETURN(KvPlan plan, SizeKv(spec.kv_groups, memory,
                                           {.max_sequences = config.max_sequences(),
                                            .max_batched_tokens = config.max_batched_tokens(),
                                            .max_prefill_chunk = config.max_prefill_chunk(),
                                            .max_model_len = config.max_model_len(),
-                                           .max_model_len_is_fixed = max_model_len_is_fixed}));
+                                           .max_model_len_is_fixed = max_model_len_is_fixed,
+                                           .saves_states = prefix_cache}));
+  LogStates(plan, config.max_sequences(), state_bytes);
   if (!max_model_len_is_fixed && plan.max_model_len < spec.max_positions) {
     spdlog::warn("max_model_len lowered from {} to {}: the KV cache holds {} blocks of {} tokens",
                  spec.max_positions, plan.max_model_len, plan.kv_blocks, kKvBlockTokens);
@@ -336,6 +369,7 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
     if (!is_last) request.set_next_address(workers[worker.stage + 1].address);
     if (is_last && workers.size() > 1) request.set_first_address(workers[0].address);
     for (const uint64_t n : kv.n_blocks) request.add_kv_blocks(n);
+    request.set_n_states(kv.n_states);
     request.set_next_link(worker.links.next());
     if (worker.stage > 0) request.set_previous_link(workers[worker.stage - 1].links.next());
     if (worker.stage == 0 || is_last) request.set_tokens_link(workers[0].links.tokens());
@@ -362,7 +396,7 @@ absl::Status CheckKvScope(const ModelSpec& spec, const Pipeline& pipeline,
 }
 
 uint64_t KvBytes(const KvPlan& kv, const v1::MemoryReport& memory) {
-  uint64_t bytes = 0;
+  uint64_t bytes = kv.n_states * memory.state_bytes();
   for (size_t g = 0; g < kv.n_blocks.size(); ++g) {
     bytes += kv.n_blocks[g] * memory.kv_block_bytes(static_cast<int>(g));
   }
@@ -400,6 +434,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   const bool on_gpus = workers.front().description.device() != "cpu";
   v1::LoadConfig config = WithDefaults(options.flags.config, on_gpus, workers.size());
   if (max_model_len == 0) config.set_max_model_len(spec.max_positions);
+  SC_RETURN_IF_ERROR(CheckOffered(spec, config, workers));
   const auto requests = [&] {
     std::vector<v1::LoadRequest> made;
     made.reserve(workers.size());
@@ -413,8 +448,8 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
     SC_RETURN_IF_ERROR(FitLayers(spec, options, requests(), config, workers, layers, stop));
   }
   SC_RETURN_IF_ERROR(Load(spec, options, requests(), workers, stop));
-  SC_ASSIGN_OR_RETURN(KvPlan kv,
-                      Size(spec, config, /*max_model_len_is_fixed=*/max_model_len > 0, workers));
+  SC_ASSIGN_OR_RETURN(KvPlan kv, Size(spec, config, /*max_model_len_is_fixed=*/max_model_len > 0,
+                                      options.prefix_cache, workers));
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
   SC_RETURN_IF_ERROR(Join(lease, kv, workers, stop));
   SC_ASSIGN_OR_RETURN(std::string kv_scope, KvScope(spec, config, workers));

@@ -30,7 +30,8 @@ struct PipelineOptions {
   std::string lease_holder = NewLeaseHolder();
   LoadFlags flags;
   v1::TokenTable token_table;  // for the last stage's grammars; empty: none
-  bool terminal = false;       // standard error is a terminal: show a progress bar
+  bool prefix_cache = true;
+  bool terminal = false;  // standard error is a terminal: show a progress bar
 };
 
 struct PipelineStage {

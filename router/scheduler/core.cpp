@@ -37,6 +37,11 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
     return absl::InvalidArgumentError(
         "scheduler: KV events need the prefix cache, and a scope that names its blocks");
   }
+  if (config.is_recurrent && std::cmp_less(config.n_states, config.max_sequences)) {
+    return absl::InvalidArgumentError(absl::StrCat("scheduler: ", config.n_states,
+                                                   " recurrent states for ", config.max_sequences,
+                                                   " sequences; each needs one"));
+  }
   if (config.max_model_len < 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("scheduler: max_model_len is ", config.max_model_len,

@@ -9,22 +9,27 @@ namespace stagecoach::router {
 
 namespace {
 
-std::vector<uint32_t> NBlocks(const std::vector<SchedulerConfig::KvGroup>& groups) {
+std::vector<uint32_t> NBlocks(const std::vector<SchedulerConfig::KvGroup>& groups,
+                              std::optional<uint32_t> n_saved_states) {
   std::vector<uint32_t> n_blocks;
   for (const auto& group : groups) n_blocks.push_back(static_cast<uint32_t>(group.n_blocks));
+  if (n_saved_states) n_blocks.push_back(*n_saved_states);
   return n_blocks;
 }
 
 }  // namespace
 
 KvBlocks::KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens,
-                   bool remembers, const std::string& kv_scope, const KvEventOptions& events)
+                   bool remembers, const std::string& kv_scope, const KvEventOptions& events,
+                   std::optional<uint32_t> n_saved_states)
     : max_chunk_tokens_(max_chunk_tokens),
       remembers_(remembers),
       has_store_(!kv_scope.empty()),
       told_group_(ToldGroup(groups)),
       events_(events.sink == nullptr ? nullptr : std::make_unique<KvEventLog>(events.sink)),
-      tree_(NBlocks(groups), has_store_ ? kv_scope : events.scope) {
+      tree_(NBlocks(groups, n_saved_states), has_store_ ? kv_scope : events.scope) {
+  if (n_saved_states)
+    states_.emplace(BlockPool(*n_saved_states), std::vector<uint64_t>(*n_saved_states));
   SC_CHECK(events_ == nullptr || !tree_.scope().empty());
   for (const auto& group : groups) {
     groups_.push_back({static_cast<uint32_t>(group.window),
@@ -95,6 +100,7 @@ std::vector<PrefixTree::Node*> KvBlocks::UsablePath(const std::string& salt,
       if (path[n - 1]->block(g) == PrefixTree::kNoBlock) after_gap[g] = n;
       is_usable = is_usable && after_gap[g] <= FirstSeen(g, n * kBlockTokens);
     }
+    if (states_) is_usable = is_usable && HasUsableState(*path[n - 1]);
     if (is_usable) n_usable = n;
   }
   path.resize(n_usable);
@@ -223,6 +229,11 @@ void KvBlocks::ReturnAll(BlockTables& tables, RememberedPrefix& prefix) {
 
 void KvBlocks::ForgetAfter(uint64_t step) {
   saves_.clear();
+  for (uint32_t id = 0; states_ && id < states_->pool.n_total(); ++id) {
+    if (!tree_.Has(state_group(), id) || states_->saved_by[id] <= step) continue;
+    ForgetState(id);
+    states_->pool.Discard(id);
+  }
   for (int g = 0; g < n_groups(); ++g) {
     Group& group = groups_[g];
     for (uint32_t id = 0; id < group.pool.n_total(); ++id) {
@@ -259,6 +270,11 @@ void KvBlocks::ForgetAll() {
       if (taken.was_kept) Forget(g, taken.id);
     }
     for (uint32_t id = pool.n_total(); id > 0; --id) pool.Return(id - 1, /*keep=*/false);
+  }
+  for (uint32_t id = 0; states_ && id < states_->pool.n_total(); ++id) {
+    if (!tree_.Has(state_group(), id)) continue;
+    ForgetState(id);
+    states_->pool.Discard(id);
   }
   TellGone();
 }

@@ -12,11 +12,17 @@
 // With a scope, servers share blocks through a store (--kv-store). Each plan saves the remembered
 // blocks that the steps before it have computed. A sequence whose prefix the cache lacks may get
 // blocks from the store instead: a restored block is filled before any row of its step runs.
+//
+// A sequence of a model with recurrent layers also needs the state at the end of the blocks that it
+// adopts. So it adopts only as many as end where a step has saved the state, and not in the same
+// step, because the state comes with the last row. Saved states have a pool of their own, and the
+// tree holds them as it holds blocks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +60,23 @@ struct RememberedPrefix {
   uint32_t n_blocks = 0;
 };
 
+// A recurrent state that a step saves.
+struct SavedState {
+  uint32_t id = 0;
+  uint32_t position = 0;  // tokens that it has seen: whole blocks
+  uint64_t step = 0;
+};
+
+// A sequence's share of the saved states.
+struct StateMarks {
+  // Saved, but its tokens are not known yet, so that the tree does not have it. The sequence holds
+  // it.
+  std::optional<SavedState> pending;
+  // In the tree. A decode has saved it; it is given up when the tree has the next one.
+  std::optional<SavedState> rolling;
+  uint32_t last_position = 0;  // of the last one saved, or that the sequence began with
+};
+
 // Blocks [first, end) of a sequence that the stages hold for it: they have read them from the
 // store.
 struct StoredBlocks {
@@ -74,10 +97,11 @@ class KvBlocks {
  public:
   // `max_chunk_tokens`: the most positions of one sequence in one step. `remembers`: whether the
   // prefix cache is on. `kv_scope`: see SchedulerConfig; empty: there is no store. `events`: who
-  // wants to know which blocks are remembered.
+  // wants to know which blocks are remembered. n_saved_states: set if the model has recurrent
+  // layers.
   KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens,
            bool remembers = true, const std::string& kv_scope = "",
-           const KvEventOptions& events = {});
+           const KvEventOptions& events = {}, std::optional<uint32_t> n_saved_states = {});
 
   int n_groups() const { return static_cast<int>(groups_.size()); }
   uint32_t window(int group) const { return groups_[group].window; }
@@ -98,6 +122,23 @@ class KvBlocks {
   // `delta`. If no block is missing, as in most decodes, `delta` names no group. REQUIRES: end <=
   // Reach(tables).
   void Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta);
+
+  // The step being planned.
+  void BeginStep(uint64_t step) { step_ = step; }
+  // Takes a place for the state that the step being planned saves at `position`, if there is one.
+  // Returns its number.
+  std::optional<uint32_t> SaveState(uint32_t position, StateMarks& marks);
+  // The tree has `prefix`: it gets the pending state if that is within the prefix. is_rolling: the
+  // sequence's next one replaces it.
+  void RememberState(const RememberedPrefix& prefix, bool is_rolling, StateMarks& marks);
+  // The sequence leaves.
+  void DropStates(StateMarks& marks);
+  // The number of the state that belongs to the adopted `prefix`. Absent: it has none. It was used
+  // just now.
+  std::optional<uint32_t> StateOf(const RememberedPrefix& prefix);
+  bool saves_states() const { return states_.has_value() && remembers_; }
+  // Recounts the saved states. O(states).
+  void CheckStates(uint32_t n_pending) const;
 
   // Prefix match: fills the empty tables with remembered blocks for as many of the first tokens as
   // possible, but leaves at least one token to compute. Returns the number of tokens in these
@@ -185,12 +226,23 @@ class KvBlocks {
   // Whether tables of n_there blocks can grow to `end` restored ones, and by one more.
   bool CanRestore(uint32_t n_there, uint32_t end) const;
 
+  // The tree's group of the saved states comes after those of blocks.
+  int state_group() const { return n_groups(); }
+  bool HasUsableState(const PrefixTree::Node& node) const;
+  void ForgetState(uint32_t id);
+
   struct Group {
     uint32_t window;  // tokens; 0: full attention
     BlockPool pool;
     std::vector<uint64_t> filled_by;  // by block, if remembered: the last step that may fill it
   };
   std::vector<Group> groups_;
+  struct States {
+    BlockPool pool;
+    std::vector<uint64_t> saved_by;  // by state: the last step that saves it
+  };
+  std::optional<States> states_;  // set if the model has recurrent layers
+  uint64_t step_ = 0;             // being planned
   uint32_t max_chunk_tokens_;
   bool remembers_;
   bool has_store_;

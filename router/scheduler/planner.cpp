@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/kv_block.h"
 
 namespace stagecoach::router {
 namespace {
@@ -55,6 +56,7 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
 
 void Planner::BeginStep() {
   plan_ = std::make_unique<v1::StepPlan>();
+  state_.kv().BeginStep(StepNumber());
   step_ = {.step = StepNumber(), .planned = std::chrono::steady_clock::now()};
   n_tokens_left_ = state_.config().max_batched_tokens;
   n_prefill_left_ = n_tokens_left_;
@@ -261,8 +263,11 @@ void Planner::PlanPrefill(Sequence* sequence) {
     admitting_ = false;
     return;
   }
-  const uint32_t wanted =
+  uint32_t wanted =
       std::min(sequence->next_position + static_cast<uint32_t>(budget), sequence->n_registered);
+  if (state_.kv().saves_states()) {
+    wanted = std::min(wanted, sequence->states.last_position + kTokensPerState);
+  }
   const uint32_t end = std::min(wanted, state_.kv().Reach(sequence->tables));
   if (end < wanted) admitting_ = false;
   n_prefill_left_ -= static_cast<int32_t>(end - sequence->next_position);
@@ -294,6 +299,7 @@ void Planner::AddRegistration(const Sequence& sequence) {
   registration.mutable_tokens()->Add(sequence.tokens().begin(), sequence.tokens().end());
   registration.set_n_prompt(sequence.n_prompt);
   *registration.mutable_sampling() = sequence.request->sampling;
+  if (sequence.from_state) registration.set_from_state(StateNumber(*sequence.from_state));
   if (sequence.next_prompt_logprob >= sequence.n_prompt) {
     registration.mutable_sampling()->set_n_prompt_logprobs(-1);
   }
@@ -323,6 +329,7 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   delta.set_n_tokens(n_tokens);
   delta.set_sample(sample);
   state_.kv().Grow(sequence->tables, end, delta);
+  if (state_.kv().saves_states()) SaveState(sequence, end, delta);
   step_.rows.push_back(
       {sequence->shared_from_this(), sequence->slot, sequence->next_position, n_tokens, sample});
   if (IsTraced(*sequence)) step_.rows.back().span_id = AddTrace(*sequence->request->trace_id);
@@ -335,6 +342,26 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   state_.Charge(sequence, n_tokens, /*at_once=*/!was_decoding);
   n_tokens_left_ -= static_cast<int32_t>(n_tokens);
   SC_CHECK(n_tokens_left_ >= 0);
+}
+
+// The state is saved at the end of a prompt, at the last block that a decode has filled, and before
+// so many tokens have passed that the next step could be too late.
+void Planner::SaveState(Sequence* sequence, uint32_t end, v1::SlotDelta& delta) {
+  const uint32_t position = SavedPosition(sequence->next_position, end, delta.sample());
+  if (position == 0) return;
+  StateMarks& marks = sequence->states;
+  const auto most = static_cast<uint32_t>(
+      std::min(state_.config().max_prefill_chunk, state_.config().max_batched_tokens));
+  const uint32_t end_of_prompt = (sequence->n_registered - 1) / kBlockTokens * kBlockTokens;
+  if (position < end_of_prompt && end + most <= marks.last_position + kTokensPerState) return;
+  marks.last_position = position;
+  const std::optional<uint32_t> state = state_.kv().SaveState(position, marks);
+  if (state) delta.set_save_state(StateNumber(*state));
+}
+
+// As plans name it.
+uint32_t Planner::StateNumber(uint32_t saved) const {
+  return static_cast<uint32_t>(state_.config().max_sequences) + saved + 1;
 }
 
 std::unique_ptr<v1::StepPlan> Planner::Finish() {

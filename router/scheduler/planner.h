@@ -56,6 +56,9 @@ class Planner {
   bool IsTraced(const Sequence& sequence) const;
   void AddRow(Sequence* sequence, uint32_t end, bool sample);
   void AddRegistration(const Sequence& sequence);
+  // Lets the stages save the recurrent state within the sequence's rows up to `end`, if it is time.
+  void SaveState(Sequence* sequence, uint32_t end, v1::SlotDelta& delta);
+  uint32_t StateNumber(uint32_t saved) const;
   std::unique_ptr<v1::StepPlan> Finish();
 
   bool CanPlanAhead(const Sequence& sequence) const;

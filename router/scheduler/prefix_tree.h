@@ -66,6 +66,11 @@ class PrefixTree {
   Node* PinRoot(const std::string& salt);
   void Pin(Node* node);
   void Unpin(Node* node);
+  // The node's ancestor of n generations before; the node itself if n is 0. REQUIRES: there is one.
+  static Node* Ancestor(Node* node, size_t n) {
+    for (; n > 0; --n) node = node->parent_;
+    return node;
+  }
   // Moves the pin to the child with these kBlockTokens tokens; creates the child if necessary.
   Node* MovePin(Node* node, std::span<const int32_t> tokens);
 

@@ -56,6 +56,15 @@ struct SchedulerConfig : SchedulerFlags {
     uint64_t n_blocks = 0;
   };
   std::vector<KvGroup> kv_groups;
+  // The model has recurrent layers. Stages keep a state for each slot, and further ones that plans
+  // save and later sequences begin with: those with the numbers [max_sequences, n_states).
+  bool is_recurrent = false;
+  uint64_t n_states = 0;
+
+  uint32_t n_saved_states() const {
+    const auto n_slots = static_cast<uint64_t>(max_sequences);
+    return static_cast<uint32_t>(n_states > n_slots ? n_states - n_slots : 0);
+  }
   // What decides the bits of a KV block besides its tokens: names model, numerics, dtype and
   // adapter. Servers with the same scope share blocks through a store (--kv-store); this needs
   // prefix_cache. Empty: there is no store.

@@ -15,7 +15,8 @@ namespace {
 // Without threads: submissions, cancels and results come in random order.
 void RunCore(uint64_t seed) {
   std::mt19937_64 random(seed);
-  const SchedulerConfig config = RandomConfig(random);
+  SchedulerConfig config = RandomConfig(random);
+  MaybeRecurrent(random, config);
   INFO("seed " << seed << ": " << Describe(config));
   REQUIRE(ValidateConfig(config).ok());
   SchedulerCore core(config);
@@ -89,7 +90,8 @@ TEST_CASE("Random loads give every sequence the same tokens as it gets alone") {
 void RunThreaded(uint64_t seed) {
   std::mt19937_64 random(seed);
   SchedulerConfig config = RandomConfig(random);
-  if (config.prefix_cache && seed % 3 == 0) config.kv_scope = "model";
+  MaybeRecurrent(random, config);
+  if (config.prefix_cache && !config.is_recurrent && seed % 3 == 0) config.kv_scope = "model";
   INFO("seed " << seed << ": " << Describe(config));
   FakeStageClient client(config, {.max_delay_us = 50, .delay_seed = seed});
   auto scheduler = Scheduler::Start(config, &client);

@@ -24,7 +24,8 @@ SchedulerState::SchedulerState(const SchedulerConfig& config)
     : config_(config),
       kv_(config.kv_groups,
           static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens)),
-          config.prefix_cache, config.kv_scope, config.kv_events),
+          config.prefix_cache, config.kv_scope, config.kv_events,
+          config.is_recurrent ? std::optional(config.n_saved_states()) : std::nullopt),
       loads_(config, &kv_),
       epoch_(config.epoch) {
   for (int32_t slot = config.max_sequences; slot > 0; --slot) {
@@ -81,6 +82,12 @@ void SchedulerState::Admit(Sequence* sequence) {
     sequence->next_position = kv_.Adopt(sequence->request->cache_salt, sequence->tokens(),
                                         sequence->tables, sequence->prefix);
   }
+  sequence->from_state.reset();
+  sequence->states = {.pending = {}, .rolling = {}, .last_position = sequence->next_position};
+  if (config_.is_recurrent && sequence->next_position > 0) {
+    sequence->from_state = kv_.StateOf(sequence->prefix);
+    SC_CHECK(sequence->from_state.has_value());
+  }
   sequence->n_to_prefill = sequence->n_registered - sequence->next_position;
   ++sequence->n_admissions;
   if (!sequence->was_admitted) {
@@ -120,6 +127,10 @@ void SchedulerState::Remember(Sequence* sequence) {
   const size_t n_known = std::min<size_t>(sequence->next_position, sequence->n_tokens());
   kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(n_known), sequence->tables,
                sequence->prefix, sequence->last_step);
+  if (sequence->states.pending) {
+    const bool is_rolling = sequence->states.pending->position > sequence->n_registered;
+    kv_.RememberState(sequence->prefix, is_rolling, sequence->states);
+  }
 }
 
 void SchedulerState::Vacate(Sequence* sequence, bool keep) {
@@ -127,6 +138,7 @@ void SchedulerState::Vacate(Sequence* sequence, bool keep) {
   running_.erase(sequence);
   if (--sequence->tenant->n_running == 0) sequence->tenant->turn = sequence->tenant->service;
   if (keep) Remember(sequence);
+  kv_.DropStates(sequence->states);
   kv_.ReturnAll(sequence->tables, sequence->prefix);
   free_slots_.push_back(sequence->slot);
   if (!std::exchange(sequence->to_register, false)) releases_.push_back(sequence->slot);
@@ -255,9 +267,9 @@ void SchedulerState::TakeBackRows(uint64_t step,
   for (Sequence* sequence : std::vector(running_.begin(), running_.end())) {
     const auto first = first_start.find(sequence);
     const uint32_t position = first == first_start.end() ? sequence->next_position : first->second;
-    // The stages add a mean up as they compute, so it begins again.
+    // The stages add a mean up as they compute, so it begins again. So does a recurrent state.
     if (sequence->first_step > step || IsMean(sequence->request->sampling) ||
-        !kv_.TakeBack(sequence->tables, sequence->prefix, position)) {
+        config_.is_recurrent || !kv_.TakeBack(sequence->tables, sequence->prefix, position)) {
       LetWait(sequence, /*keep=*/false);
       continue;
     }
@@ -400,6 +412,9 @@ void SchedulerState::CheckConsistency() const {
   SC_CHECK(sequences_.size() ==
            n_running + static_cast<size_t>(waiting_.size() + waiting_.n_loading()));
   loads_.CheckConsistency();
+  uint32_t n_pending = 0;
+  for (const Sequence* sequence : running_) n_pending += sequence->states.pending ? 1 : 0;
+  kv_.CheckStates(n_pending);
   for (int g = 0; g < kv_.n_groups(); ++g) {
     SC_CHECK(kv_.n_free(g) + holds[g].size() == kv_.n_total(g));
     for (const auto& [id, n] : holds[g]) SC_CHECK(kv_.n_holders(g, id) == n);

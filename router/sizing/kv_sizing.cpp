@@ -46,25 +46,46 @@ std::vector<uint64_t> BlocksByGroup(std::span<const KvGroupSpec> groups, uint64_
   return blocks;
 }
 
-unsigned __int128 BytesOf(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
-  unsigned __int128 bytes = 0;
+// The states of recurrent layers beside n blocks of the widest group.
+uint64_t StatesFor(uint64_t n, const KvSizingLimits& limits) {
+  const auto n_sequences = static_cast<uint64_t>(limits.max_sequences);
+  constexpr uint64_t kBlocks = kTokensPerState / kKvBlockTokens;
+  return limits.saves_states ? 2 * n_sequences + (n + kBlocks - 1) / kBlocks : n_sequences;
+}
+
+// The number of sequences whose states take at most half of every stage's memory.
+int32_t SequencesFor(std::span<const StageKvMemory> stages, const KvSizingLimits& limits) {
+  int32_t n = limits.max_sequences;
+  for (const StageKvMemory& stage : stages) {
+    const uint64_t a_sequence = stage.state_bytes * (limits.saves_states ? 2 : 1);
+    if (a_sequence == 0) continue;
+    n = static_cast<int32_t>(std::clamp<uint64_t>(stage.kv_bytes / 2 / a_sequence, 1, uint64_t(n)));
+  }
+  return n;
+}
+
+// n: blocks of the widest group.
+unsigned __int128 BytesOf(std::span<const uint64_t> blocks, uint64_t n, const StageKvMemory& stage,
+                          const KvSizingLimits& limits) {
+  unsigned __int128 bytes =
+      stage.state_bytes == 0
+          ? 0
+          : static_cast<unsigned __int128>(StatesFor(n, limits)) * stage.state_bytes;
   for (size_t g = 0; g < blocks.size(); ++g) {
     bytes += static_cast<unsigned __int128>(blocks[g]) * stage.block_bytes[g];
   }
   return bytes;
 }
 
-bool Fits(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
-  return BytesOf(blocks, stage) <= stage.kv_bytes;
-}
-
-// The flag that sets the KV cache limit of stage `tightest`, with a value that is enough for these
-// blocks on every stage. Empty: no value is enough.
-std::string FlagFor(std::span<const uint64_t> blocks, std::span<const StageKvMemory> stages,
-                    const StageKvMemory& tightest) {
+// The flag that sets the KV cache limit of stage `tightest`, with a value that is enough for n
+// blocks of the widest group on every stage. Empty: no value is enough.
+std::string FlagFor(std::span<const KvGroupSpec> groups, uint64_t n,
+                    std::span<const StageKvMemory> stages, const StageKvMemory& tightest,
+                    const KvSizingLimits& limits) {
+  const std::vector<uint64_t> blocks = BlocksByGroup(groups, n, limits);
   double most_bytes = 0, most_fraction = 0;
   for (const StageKvMemory& stage : stages) {
-    const auto bytes = static_cast<double>(BytesOf(blocks, stage));
+    const auto bytes = static_cast<double>(BytesOf(blocks, n, stage, limits));
     most_bytes = std::max(most_bytes, bytes);
     if (stage.device_bytes == 0) continue;
     most_fraction = std::max(most_fraction, (static_cast<double>(stage.taken_bytes) + bytes) /
@@ -82,7 +103,9 @@ uint64_t LargestPool(std::span<const KvGroupSpec> groups, const StageKvMemory& s
   uint64_t too_many = kMaxKvBlocks + 1;
   while (too_many - fits > 1) {
     const uint64_t n = fits + (too_many - fits) / 2;
-    (Fits(BlocksByGroup(groups, n, limits), stage) ? fits : too_many) = n;
+    const bool is_enough =
+        BytesOf(BlocksByGroup(groups, n, limits), n, stage, limits) <= stage.kv_bytes;
+    (is_enough ? fits : too_many) = n;
   }
   return fits;
 }
@@ -90,8 +113,11 @@ uint64_t LargestPool(std::span<const KvGroupSpec> groups, const StageKvMemory& s
 }  // namespace
 
 absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
-                              std::span<const StageKvMemory> stages, const KvSizingLimits& limits) {
+                              std::span<const StageKvMemory> stages,
+                              const KvSizingLimits& requested) {
   SC_CHECK(!groups.empty() && !stages.empty());
+  KvSizingLimits limits = requested;
+  limits.max_sequences = SequencesFor(stages, requested);
   uint64_t n = kMaxKvBlocks;
   const StageKvMemory* tightest = &stages[0];
   for (const StageKvMemory& stage : stages) {
@@ -115,7 +141,11 @@ absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
   if (widest_window > 0) n_needed = std::min(n_needed, WindowBlocks(widest_window, limits));
   KvPlan plan{.n_blocks = BlocksByGroup(groups, n, limits),
               .kv_blocks = n,
-              .max_model_len = limits.max_model_len};
+              .max_model_len = limits.max_model_len,
+              .max_sequences = limits.max_sequences};
+  const bool has_states = std::any_of(stages.begin(), stages.end(),
+                                      [](const auto& stage) { return stage.state_bytes > 0; });
+  if (has_states) plan.n_states = StatesFor(n, limits);
   if (n_needed <= n) return plan;
   if (limits.max_model_len_is_fixed) {
     return absl::ResourceExhaustedError(fmt::format(
@@ -123,7 +153,8 @@ absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
         "--max-model-len to {}, {}or split the model over more stages",
         limits.max_model_len, n_needed, kKvBlockTokens, tightest->name, n,
         FormatBytes(tightest->kv_bytes), n * kKvBlockTokens,
-        FlagFor(BlocksByGroup(groups, n_needed, limits), stages, *tightest)));
+        // With more memory, more sequences have states.
+        FlagFor(groups, n_needed, stages, *tightest, requested)));
   }
   plan.max_model_len = static_cast<int32_t>(n * kKvBlockTokens);
   return plan;

@@ -19,6 +19,7 @@ struct StageKvMemory {
   // For messages, if kv_bytes was derived from a fraction of the device's memory: the total device
   // memory, and the part of it that is used for anything else than the KV cache. Otherwise 0.
   uint64_t device_bytes = 0, taken_bytes = 0;
+  uint64_t state_bytes = 0;  // a sequence's state in the stage's recurrent layers
 };
 
 struct KvSizingLimits {
@@ -28,6 +29,7 @@ struct KvSizingLimits {
   int32_t max_model_len = 0;       // tokens
   // The user set max_model_len, so it must not be lowered.
   bool max_model_len_is_fixed = false;
+  bool saves_states = true;  // the prefix cache keeps recurrent states
 };
 
 struct KvPlan {
@@ -35,12 +37,18 @@ struct KvPlan {
   uint64_t kv_blocks = 0;          // of the widest group: the pool size in the usual sense
   // Tokens; as requested, or the most that the whole pool can hold for one sequence.
   int32_t max_model_len = 0;
+  // Of recurrent layers, whose states take part of the memory. The number of sequences that may run
+  // at the same time, or as requested: each has a state. n_states counts these and, after them,
+  // those that the prefix cache saves. 0: no layer is recurrent.
+  int32_t max_sequences = 0;
+  uint64_t n_states = 0;
 };
 
 // Gives the widest group (full attention, or the longest window) as many blocks as fit. Every other
 // group gets the blocks that max_sequences sequences can hold at the same time, for their windows
 // and the chunks of one step, but no more than the widest group. RESOURCE_EXHAUSTED names the stage
-// without room, or the number of blocks that a fixed max_model_len needs.
+// without room, or the number of blocks that a fixed max_model_len needs. States of sequences take
+// at most half of each stage's memory.
 absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
                               std::span<const StageKvMemory> stages, const KvSizingLimits& limits);
 

@@ -45,6 +45,32 @@ TEST_CASE("the number of blocks grows with the number of stages") {
   }
 }
 
+TEST_CASE("states of recurrent layers take part of the memory") {
+  std::vector<StageKvMemory> stages = {{"stage 0", 100'000, {100}}, {"stage 1", 100'000, {100}}};
+  stages[1].state_bytes = 1000;
+  KvSizingLimits limits = kLimits;
+  KvPlan plan = Size({{0}}, stages, limits);
+  CHECK(plan.max_sequences == 4);
+  // One state for each sequence, one saved for it, and one for every 128 blocks.
+  CHECK(plan.n_states == 8 + 7);
+  CHECK(plan.kv_blocks == 850);
+  CHECK(plan.kv_blocks * 100 + plan.n_states * 1000 <= 100'000);
+  limits.saves_states = false;
+  plan = Size({{0}}, stages, limits);
+  CHECK(plan.n_states == 4);
+  CHECK(plan.kv_blocks == 960);
+  limits.saves_states = true;
+  limits.max_sequences = 256;
+  plan = Size({{0}}, stages, limits);
+  // States of sequences, and those saved for them, take half of the memory.
+  CHECK(plan.max_sequences == 25);
+  CHECK(plan.n_states == 50 + 4);
+  stages[1].state_bytes = 0;
+  plan = Size({{0}}, stages, limits);
+  CHECK(plan.max_sequences == 256);
+  CHECK(plan.n_states == 0);
+}
+
 TEST_CASE("a window group gets what all sequences can hold, the full group gets the rest") {
   // 4 sequences * (64 / 16 + 2) blocks, plus 8 for chunks: max(48 / 16, ceil((64 + 32) / 16) + 2).
   const KvPlan plan = Size({{64}, {0}}, {{"stage 0", 100'000, {100, 50}}});

@@ -13,13 +13,16 @@ constexpr double kRowsThatSample = 0.5;
 
 double LayerCost(const ModelSpec& spec, const LayerSpec& layer) {
   const double hidden = spec.hidden_size;
-  const double attention = hidden * spec.head_dim * (2.0 * spec.n_heads + 2.0 * spec.n_kv_heads);
-  const double mlp =
-      layer.has_experts
-          ? 3.0 * hidden *
-                (static_cast<double>(spec.experts.intermediate_size) * spec.experts.n_experts +
-                 spec.experts.shared_width)
-          : hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
+  double attention = hidden * spec.head_dim *
+                     ((spec.attn_gate ? 3.0 : 2.0) * spec.n_heads + 2.0 * spec.n_kv_heads);
+  if (layer.is_recurrent) {
+    const RecurrentShape& shape = spec.recurrent->shape;
+    attention = hidden * (double{1} * shape.projected_width() + shape.values_width());
+  }
+  const double experts = 1.0 * spec.experts.intermediate_size * spec.experts.n_experts +
+                         spec.shared_expert.intermediate_size;
+  const double mlp = layer.has_experts ? 3.0 * hidden * experts
+                                       : hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
   return attention + mlp;
 }
 

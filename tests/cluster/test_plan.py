@@ -26,6 +26,13 @@ def test_the_plan_has_as_many_blocks_as_the_server(model, stages):
     assert planned["kv_tokens"] == 16 * served
 
 
+def test_a_model_that_gpus_cannot_run_is_refused():
+    done = subprocess.run([STAGECOACH, "plan", str(ROOT / "docs" / "shapes" / "qwen3-next-80b-a3b")], capture_output=True,
+                          text=True)
+    assert done.returncode == 1
+    assert "Qwen3NextForCausalLM" in done.stderr and "run on CPUs only" in done.stderr
+
+
 def test_weights_are_counted_in_the_dtype_that_a_gpu_stores(tmp_path):
     """All weights are counted in config.json's dtype, whatever their stored encoding."""
     model = shutil.copytree(GOLDEN / "mistral", tmp_path / "model")

@@ -51,9 +51,9 @@ def conversation(stub, turns):
     return answers
 
 
-# Full attention; a window shorter than a turn in some layers; the same in all layers.
+# Full attention; a window shorter than a turn in some layers; the same in all layers; recurrent layers.
 @pytest.mark.parametrize("stages", [1, 2])
-@pytest.mark.parametrize("model", ["opt", "gemma3", "mistral-window"])
+@pytest.mark.parametrize("model", ["opt", "gemma3", "mistral-window", "qwen3-5"])
 def test_conversation(model, stages):
     with Cluster(GOLDEN / model, stages=stages, flags=[*FLAGS, "--prefix-cache", "off"]) as cluster:
         computed = conversation(cluster.stub, 5)

@@ -96,6 +96,7 @@ def log_softmax(logits):
 def kv_bytes(model, stages, blocks):
     """Memory for about `blocks` blocks on the stage with the most layers."""
     config = json.loads((GOLDEN / model / "config.json").read_text())
+    config = config.get("text_config", config)
 
     def size(*keys):
         return next((config[key] for key in keys if config.get(key)), None)

@@ -11,9 +11,11 @@ of the reference itself when it computes in that dtype; it is the yardstick for 
 their text is noise; only the agreement of two programs matters.
 """
 import json
+import re
 import sys
 from pathlib import Path
 
+import safetensors.torch
 import tokenizers
 import torch
 import transformers
@@ -228,6 +230,35 @@ def seed_oss():
     )  # fmt: skip
 
 
+def delta_net(n_key_heads, n_value_heads, key_dim, value_dim, interval):
+    return dict(
+        linear_num_key_heads=n_key_heads, linear_num_value_heads=n_value_heads, linear_key_head_dim=key_dim,
+        linear_value_head_dim=value_dim, full_attention_interval=interval,
+    )  # fmt: skip
+
+
+def qwen3_next():
+    # The last layer is recurrent.
+    return transformers.Qwen3NextConfig(
+        **sizes(2, 1), **delta_net(2, 4, 16, 24, interval=3), num_experts=6, num_experts_per_tok=3,
+        moe_intermediate_size=16, shared_expert_intermediate_size=24, mlp_only_layers=[1],
+    )  # fmt: skip
+
+
+def qwen3_5():
+    return transformers.Qwen3_5TextConfig(
+        **{**sizes(4, 2), "intermediate_size": 32}, **delta_net(2, 6, 24, 16, interval=2)
+    )
+
+
+def qwen3_5_moe():
+    without_dense = {key: value for key, value in sizes(2, 1).items() if key != "intermediate_size"}
+    return transformers.Qwen3_5MoeTextConfig(
+        **without_dense, **delta_net(2, 2, 16, 40, interval=4), num_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=16, shared_expert_intermediate_size=16, tie_word_embeddings=True,
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -251,12 +282,18 @@ MODELS = {
     "minimax-m2": (minimax_m2, torch.bfloat16, False, "5GB"),
     "ministral3": (ministral3, torch.bfloat16, False, "5GB"),
     "seed-oss": (seed_oss, torch.bfloat16, True, "5GB"),
+    "qwen3-next": (qwen3_next, torch.bfloat16, False, "5GB"),
+    "qwen3-5": (qwen3_5, torch.bfloat16, False, "5GB"),
+    "qwen3-5-moe": (qwen3_5_moe, torch.bfloat16, False, "5GB"),
 }
+# The published files of these hold a vision tower and layers for the prediction of several tokens.
+MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe"}
 
 
 # Of models whose seed is not 100 plus their place in the list. Those with experts have seeds for which no row has two
 # experts, or groups of them, whose scores are nearly the same: rounding would choose between them.
-SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120}
+SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120, "qwen3-next": 116,
+         "qwen3-5": 117, "qwen3-5-moe": 118}
 
 
 @torch.no_grad()
@@ -271,6 +308,8 @@ def randomise(model, dtype, seed):
         noise = torch.randn(weight.shape, generator=random)
         if name.endswith("sinks"):
             weight.copy_(1 + noise)  # as large as scores
+        elif name.endswith("A_log"):
+            weight.copy_(0.5 * noise - 2.5)  # states that remember some tens of tokens
         elif weight.dim() == 1:
             weight.add_(0.1 * noise)  # norms around 1 (or 0, Gemma's), biases around 0
         elif "embed" in name or name.endswith(("wte.weight", "wpe.weight")):
@@ -305,6 +344,39 @@ def spell_as_before(config_file):
     config["torch_dtype"] = config.pop("dtype")
     config.pop("layer_types", None)
     config_file.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def wrap_as_multimodal(folder, prefix):
+    """The form of the published files: the text model's keys in a section, its tensors under model.language_model, the
+    experts of a layer in one tensor, tensors of other parts beside them."""
+    file = folder / "model.safetensors"
+    tensors = {}
+    experts = {}
+    for name, tensor in safetensors.torch.load_file(file).items():
+        name = name.replace("model.", "model.language_model.", 1)
+        match = re.fullmatch(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight", name)
+        if match:
+            experts.setdefault(match[1], {})[int(match[2]), match[3]] = tensor
+        else:
+            tensors[name] = tensor
+    for name, parts in experts.items():
+        numbers = range(len(parts) // 3)
+        up = [torch.cat([parts[i, "gate"], parts[i, "up"]]) for i in numbers]
+        tensors[f"{name}.gate_up_proj"] = torch.stack(up)
+        tensors[f"{name}.down_proj"] = torch.stack([parts[i, "down"] for i in numbers])
+    tensors["model.visual.blocks.0.norm1.weight"] = torch.ones(8, dtype=torch.bfloat16)
+    tensors["mtp.layers.0.input_layernorm.weight"] = torch.ones(32, dtype=torch.bfloat16)
+    safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
+    file.chmod(0o644)
+    text = json.loads((folder / "config.json").read_text())
+    config = dict(
+        architectures=[f"{prefix}ForConditionalGeneration"],
+        model_type=text["model_type"].removesuffix("_text"),
+        text_config=text,
+        tie_word_embeddings=text["tie_word_embeddings"],
+        vision_config=dict(depth=1, hidden_size=8),
+    )
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def prompts(config, tokenizer):
@@ -381,6 +453,8 @@ def make(out_dir, name, seed):
     tokenizer.save_pretrained(folder)
     model.generation_config = transformers.GenerationConfig(bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    if name in MULTIMODAL:
+        wrap_as_multimodal(folder, MULTIMODAL[name])
     if old_spelling:
         spell_as_before(folder / "config.json")
     write_golden(folder, cases)

@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
     SC_ASSIGN_OR_RETURN(auto loaded, worker::StageModel::Load(model, ops, nullptr));
     const std::vector<uint64_t> n_blocks(spec.kv_groups.size(), options.n_blocks);
     SC_RETURN_IF_ERROR(loaded->AllocateKv(n_blocks));
+    SC_RETURN_IF_ERROR(loaded->AllocateStates(kMaxSequences));
     run->stages_.push_back(std::move(loaded));
   }
   std::mt19937 random(17);

@@ -19,7 +19,7 @@ CHECKPOINTS = {"gemma2-27b": 54.5e9}  # bytes
 
 
 # Golden models that a GPU refuses (common/model/device_support.h).
-CPU_ONLY = {"glm4-moe", "gpt-oss", "minimax-m2", "ministral3"}
+CPU_ONLY = {"glm4-moe", "gpt-oss", "minimax-m2", "ministral3", "qwen3-5", "qwen3-5-moe", "qwen3-next"}
 
 
 def golden_models():

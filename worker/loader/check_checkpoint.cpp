@@ -82,6 +82,7 @@ absl::Status CheckNames(const CheckpointOptions& options, const ModelSpec& spec,
   std::set<std::string> used;
   for (const TensorRequest& request : requests) {
     used.insert(files.NameOf(request.name));
+    if (!request.fused_name.empty()) used.insert(files.NameOf(request.fused_name));
     used.merge(NamesOfMatrix(files, request));
   }
   const UnexpectedTensors unexpected = JudgeUnexpected(spec, files.Names(), used);

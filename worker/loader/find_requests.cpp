@@ -13,6 +13,7 @@ std::vector<int64_t> WantedShape(const TensorRequest& request, const TensorFile&
     if (request.transposed) return {n, request.cols, request.rows * n_turns};
     return {n, request.rows * n_turns, request.cols};
   }
+  if (!request.shape.empty()) return request.shape;
   if (request.is_vector) return {request.cols};
   if (IsTurned(request, file)) return {request.cols, request.rows};
   return {request.rows, request.cols};
@@ -70,6 +71,20 @@ void FindOne(const TensorRequest& request, const CheckpointFiles::Found& found,
   if (shape.empty()) *placed = Place(request, found.file, found.entry);
 }
 
+// Looks for a tensor with the rows of this request among others. Returns false if there is none.
+bool FindFused(CheckpointFiles& files, const TensorRequest& request, PlacedTensor* placed,
+               FoundRequests* all) {
+  if (request.fused_name.empty()) return false;
+  const CheckpointFiles::Found found = files.Find(request.fused_name);
+  if (found.name.empty()) return false;
+  TensorRequest whole = request;
+  whole.name = request.fused_name;
+  whole.shape = request.fused_shape;
+  FindOne(whole, found, placed, all);
+  placed->first_row = request.fused_first_row;
+  return true;
+}
+
 }  // namespace
 
 FoundRequests FindRequests(CheckpointFiles& files, std::span<const TensorRequest> requests) {
@@ -83,7 +98,9 @@ FoundRequests FindRequests(CheckpointFiles& files, std::span<const TensorRequest
                        .cols = request.cols,
                        .quantized = OpenQuantizedMatrix(files, request, &all.problems)};
     } else {
-      FindOne(request, files.Find(request.name), &all.placed[i], &all);
+      const CheckpointFiles::Found found = files.Find(request.name);
+      if (found.name.empty() && FindFused(files, request, &all.placed[i], &all)) continue;
+      FindOne(request, found, &all.placed[i], &all);
     }
   }
   return all;

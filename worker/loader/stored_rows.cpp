@@ -108,8 +108,8 @@ const std::byte* RowReader::ReadStored(const PlacedTensor& tensor, int64_t first
 }
 
 const std::byte* RowReader::Mapped(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
-  const uint64_t begin =
-      tensor.stored->begin + static_cast<uint64_t>(first_row) * tensor.row_bytes();
+  const uint64_t begin = tensor.stored->begin +
+                         static_cast<uint64_t>(tensor.first_row + first_row) * tensor.row_bytes();
   const uint64_t n_bytes = static_cast<uint64_t>(n_rows) * tensor.row_bytes();
   SC_CHECK(begin >= tensor.stored->begin && begin + n_bytes <= tensor.stored->end);
   // Prefetches this piece and the next one, so that the disk works while this one is converted.

@@ -19,6 +19,7 @@ struct PlacedTensor {
   int64_t rows = 1, cols = 0;            // of the request
   bool is_vector = false;
   bool column_major = false;  // element (row, col) is at col * rows + row
+  int64_t first_row = 0;      // of the request in `stored`; above 0 only in row-major tensors
   // Instead of file and stored, if the matrix takes several tensors.
   std::shared_ptr<const QuantizedMatrix> quantized = {};
   ExpertPlace place = {};

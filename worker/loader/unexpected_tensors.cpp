@@ -69,13 +69,23 @@ class Judge {
           "is a norm that this architecture does not have: without it the model would be "
           "computed wrongly; does config.json name the right architecture?");
     } else {
-      found->notes.Add(name, "ignored: this architecture does not use it");
+      found->notes.Add(name, std::string(WhyIgnored(name)));
     }
   }
 
  private:
   static bool IsHead(std::string_view name) {
     return name == "output.weight" || name.ends_with("lm_head.weight");
+  }
+
+  std::string_view WhyIgnored(std::string_view name) const {
+    if (spec_.recurrent && name.starts_with("mtp.")) {
+      return "ignored: it predicts several tokens at once, which is not offered for this model";
+    }
+    if (name.find("visual.") != name.npos) {
+      return "ignored: it belongs to the vision tower, and the model is served as text";
+    }
+    return "ignored: this architecture does not use it";
   }
 
   bool HasBiasOfUsedWeight(std::string_view name) const {

@@ -37,6 +37,12 @@ struct TensorRequest {
   bool is_linear = false;          // a linear layer's matrix, which quantize_to applies to
   Quantization quantization = {};  // of the checkpoint; a matrix may still be plain
   ExpertPlace place = {};
+  std::vector<int64_t> shape = {};  // in the checkpoint; empty: as above
+  // If the checkpoint lacks `name`, it may have the rows in this tensor: [its first dimension,
+  // rows, cols], whose dimensions but the last count as rows. Empty: it may not.
+  std::string fused_name = {};
+  std::vector<int64_t> fused_shape = {};
+  int64_t fused_first_row = 0;
 
   bool is_stacked() const { return place.n_experts > 0; }
 };

@@ -23,13 +23,24 @@ class LayerRun {
         ops_(ops) {}
 
   void AppendKeys() {
+    if (in_.layer.is_recurrent) return DeltaNet();
     kernels::GemmArgs qkv =
-        Product(scratch_.normed, w_.qkv, w_.qkv_bias, scratch_.qkv, /*add_to_y=*/false);
+        Product(scratch_.normed, w_.qkv, w_.qkv_bias,
+                spec_.attn_gate ? Act(scratch_.projected) : scratch_.qkv, /*add_to_y=*/false);
     if (NormsInput()) {
       ops_->NormGemm(InputNorm(w_.attn_norm, w_.attn_norm_bias), qkv);
     } else {
       qkv.x = PlainInput();
       ops_->Gemm(qkv);
+    }
+    if (spec_.attn_gate) {
+      ops_->SplitGate({.projected = scratch_.projected,
+                       .qkv = scratch_.qkv.f32(),
+                       .gate = scratch_.mixed,
+                       .n_tokens = step_.n_tokens,
+                       .n_heads = spec_.n_heads,
+                       .n_kv_heads = spec_.n_kv_heads,
+                       .head_dim = spec_.head_dim});
     }
     ops_->RopeAppend({.qkv = scratch_.qkv,
                       .positions = step_.positions,
@@ -48,6 +59,11 @@ class LayerRun {
   }
 
   void Attention() {
+    if (in_.layer.is_recurrent) {
+      // AppendKeys has computed it.
+      AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
+      return;
+    }
     ops_->Attention({.qkv = scratch_.qkv,
                      .kv = in_.kv,
                      .step = &step_,
@@ -61,6 +77,7 @@ class LayerRun {
                      .window = spec_.kv_groups[in_.layer.kv_group].window,
                      .sinks = w_.sinks.As<float>(),
                      .query_scaling = spec_.query_scaling});
+    if (spec_.attn_gate) Gate(scratch_.attn, scratch_.mixed, spec_.n_heads * spec_.head_dim);
     AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
     NormSum(w_.attn_norm, w_.attn_norm_bias);
   }
@@ -70,7 +87,7 @@ class LayerRun {
       SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x must not alias hidden
       ops_->Norm(InputNorm(w_.mlp_norm, w_.mlp_norm_bias));
       Experts(scratch_.normed);
-      if (spec_.experts.shared_width > 0) SharedExpert(scratch_.normed);
+      if (spec_.shared_expert.intermediate_size > 0) SharedExpert(scratch_.normed);
     } else {
       kernels::GemmArgs up =
           Product(scratch_.normed, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
@@ -92,6 +109,35 @@ class LayerRun {
   }
 
  private:
+  // A recurrent layer up to its output matrix.
+  void DeltaNet() {
+    SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);
+    ops_->NormGemm(InputNorm(w_.attn_norm, w_.attn_norm_bias),
+                   Product(scratch_.normed, w_.qkv, Buffer{}, scratch_.projected,
+                           /*add_to_y=*/false));
+    ops_->DeltaNet({.shape = spec_.recurrent->shape,
+                    .projected = scratch_.projected,
+                    .conv = w_.recurrent.conv.As<float>(),
+                    .a_log = w_.recurrent.a_log.As<float>(),
+                    .dt_bias = w_.recurrent.dt_bias.As<float>(),
+                    .norm = w_.recurrent.norm.As<float>(),
+                    .norm_eps = static_cast<float>(spec_.norm_eps),
+                    .step = &step_,
+                    .states = in_.states,
+                    .saves = in_.saves,
+                    .mixed = scratch_.mixed,
+                    .out = scratch_.attn.f32()});
+  }
+
+  // x *= sigmoid(gate). gate: [T, width], or [T, 1] if gate_width is 1.
+  void Gate(Act x, const float* gate, int32_t width, int32_t gate_width = 0) {
+    ops_->SigmoidGate({.x = x.f32(),
+                       .gate = gate,
+                       .n_rows = step_.n_tokens,
+                       .width = width,
+                       .gate_width = gate_width > 0 ? gate_width : width});
+  }
+
   kernels::NormArgs Normed(ConstAct x, const Buffer& weight, const Buffer& bias, Act out,
                            bool add_to_out) const {
     return {.x = x,
@@ -167,14 +213,21 @@ class LayerRun {
 
   // hidden += output of the shared expert for x: [T, H]
   void SharedExpert(ConstAct x) {
-    ops_->GemmActivate(Product(x, w_.shared_up, Buffer{}, scratch_.mlp, /*add_to_y=*/false),
+    const SharedExpertWeights& w = w_.shared_expert;
+    const int32_t width = spec_.shared_expert.intermediate_size;
+    ops_->GemmActivate(Product(x, w.up, Buffer{}, scratch_.mlp, /*add_to_y=*/false),
                        {.x = scratch_.mlp,
                         .out = scratch_.activation,
                         .n_rows = step_.n_tokens,
-                        .width = spec_.experts.shared_width,
+                        .width = width,
                         .kind = spec_.activation,
                         .gated = true});
-    Gemm(scratch_.activation, w_.shared_down, Buffer{}, hidden_, /*add_to_y=*/true);
+    if (w.row_gate.rows > 0) {
+      // The experts are done with the memory of the router's logits.
+      Gemm(x, w.row_gate, Buffer{}, scratch_.router_logits, /*add_to_y=*/false);
+      Gate(scratch_.activation, scratch_.router_logits, width, /*gate_width=*/1);
+    }
+    Gemm(scratch_.activation, w.down, Buffer{}, hidden_, /*add_to_y=*/true);
   }
 
   // The end of a block: its output matrix, and its post norm if the model has one.

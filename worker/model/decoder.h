@@ -14,7 +14,7 @@ namespace stagecoach::worker {
 struct LayerScratch {
   kernels::Act normed;  // [T, H]; also a block's output before its post norm
   kernels::Act qkv;     // [T, (N + 2 K) D]
-  kernels::Act attn;    // [T, N D]
+  kernels::Act attn;    // [T, N D], or [T, RecurrentShape::values_width]
   // I: ModelSpec::mlp_width(); if that is 0, the next two are null.
   kernels::Act mlp;         // [T, 2 I] if gated, else [T, I]
   kernels::Act activation;  // [T, I]; the same as mlp if not gated
@@ -23,13 +23,19 @@ struct LayerScratch {
   int32_t* experts;       // [T, n_used]
   float* expert_weights;  // [T, n_used]
   void* expert_scratch;   // Ops::ExpertScratchBytes
+  // Null without recurrent layers and output gates.
+  float* projected;  // [T, RecurrentShape::projected_width] or [T, (2 N + 2 K) D]
+  float* mixed;      // [T, RecurrentShape::n_channels], or the gates: [T, N D]
 };
 
 struct LayerInputs {
   const LayerWeights& weights;
   const LayerSpec& layer;
   const kernels::RopeTable* rope;  // null: learned positions
-  kernels::KvLayer kv;
+  kernels::KvLayer kv;             // of a layer that is not recurrent
+  // Of a recurrent layer: see DeltaNetArgs.
+  float* states;
+  std::span<const kernels::StateSave> saves;
 };
 
 // Computes hidden += attention(norm(hidden)), then hidden += mlp(norm(hidden)). NormPlacement may

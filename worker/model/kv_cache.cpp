@@ -30,8 +30,9 @@ std::vector<KvPart> KvCache::parts() const {
   std::vector<KvPart> parts;
   int32_t layer = first_layer_;
   for (const LayerSpec& spec : layers_) {
-    parts.push_back(
-        {.layer = layer++, .kv_group = spec.kv_group, .bytes = 2 * layer_block_bytes()});
+    const KvPart part{
+        .layer = layer++, .kv_group = spec.kv_group, .bytes = 2 * layer_block_bytes()};
+    if (!spec.is_recurrent) parts.push_back(part);
   }
   return parts;
 }
@@ -61,7 +62,9 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, const Lasting
   };
   std::vector<Layer> starts;
   for (const LayerSpec& layer : layers_) {
-    const uint64_t n = n_blocks[static_cast<size_t>(layer.kv_group)] * layer_block_bytes();
+    const uint64_t n_of_group =
+        layer.is_recurrent ? 0 : n_blocks[static_cast<size_t>(layer.kv_group)];
+    const uint64_t n = n_of_group * layer_block_bytes();
     starts.push_back({.k = take(n), .v = take(n)});
   }
   if (!memory.make) {

@@ -17,14 +17,14 @@ class KvCache {
   // Covers layers [first_layer, first_layer + n_layers) of `spec`, which must outlive the cache.
   KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, DType dtype);
 
-  // The layers' parts of a block.
+  // The layers' parts of a block. Recurrent layers have none.
   std::vector<KvPart> parts() const;
   // By KV group: bytes of one block over these layers (0: the group has no layer here).
   std::vector<uint64_t> block_bytes() const;
   // `n_blocks` is by KV group. Frees the previous allocation first.
   absl::Status Allocate(std::span<const uint64_t> n_blocks, const LastingMemory& memory,
                         kernels::Ops* ops);
-  // Layer first_layer + i. REQUIRES: Allocate().
+  // Layer first_layer + i, which is not recurrent. REQUIRES: Allocate().
   kernels::KvLayer layer(int32_t i) const;
 
  private:

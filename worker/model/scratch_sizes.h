@@ -30,6 +30,8 @@ struct ScratchSizes {
   size_t mlp = 0;         // also attention's scratch, earlier in the layer
   size_t router_logits = 0, experts = 0, expert_weights = 0;  // [T, n_experts], [T, n_used]
   size_t expert_scratch = 0;
+  // With recurrent layers or output gates, float32: see LayerScratch.
+  size_t projected = 0, mixed = 0;
   size_t embedded = 0;  // [T, P]: if the embedding is projected
   // Last stage only.
   size_t last_row_ids = 0;     // [S] int32

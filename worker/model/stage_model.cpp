@@ -15,6 +15,7 @@
 #include "worker/model/decoder.h"
 #include "worker/model/kv_cache.h"
 #include "worker/model/last_rows.h"
+#include "worker/model/recurrent_states.h"
 #include "worker/model/rope_table.h"
 #include "worker/model/scratch_sizes.h"
 #include "worker/model/weights.h"
@@ -60,6 +61,7 @@ class StageModelImpl final : public StageModel {
         ops_(ops),
         kv_(spec_, options.first_layer, options.n_layers,
             DTypeOf(options.config).value_or(spec_.stored_dtype)),
+        states_(spec_, options.first_layer, options.n_layers),
         act_dtype_(ops->ActivationDType(DTypeOf(options.config).value_or(spec_.stored_dtype))),
         last_rows_(options.config.max_sequences()) {
     indices_.reserve(static_cast<size_t>(options.config.max_sequences()));
@@ -80,6 +82,12 @@ class StageModelImpl final : public StageModel {
   uint64_t scratch_bytes() const override { return scratch_bytes_; }
   std::vector<uint64_t> kv_block_bytes() const override { return kv_.block_bytes(); }
   std::vector<KvPart> kv_parts() const override { return kv_.parts(); }
+  uint64_t state_bytes() const override {
+    return spec_.StateBytes(options_.first_layer, options_.n_layers);
+  }
+  absl::Status AllocateStates(uint64_t n_states) override {
+    return states_.Allocate(n_states, ops_);
+  }
   void ExportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
                 size_t place_bytes) override {
     ops_->ExportKv(KvCopy(part, copies, host, place_bytes));
@@ -121,7 +129,10 @@ class StageModelImpl final : public StageModel {
     SC_CHECK(!options_.is_first || batch.token_ids.size() == static_cast<size_t>(batch.n_tokens));
     if (batch.n_tokens == 0) return;  // the step only ends sequences
     last_rows_.ChooseAll();
-    if (options_.is_last && logit_rows) last_rows_.Choose(batch, *logit_rows);
+    // A recurrent layer and an output gate need all rows.
+    if (options_.is_last && logit_rows && !spec_.attn_gate && !spec_.recurrent) {
+      last_rows_.Choose(batch, *logit_rows);
+    }
     const bool is_decode = static_cast<size_t>(batch.n_tokens) == batch.seqs.size();
     const auto recording = is_decode && hidden == hidden_buffer()
                                ? recordings_.lower_bound(batch.n_tokens)
@@ -134,7 +145,10 @@ class StageModelImpl final : public StageModel {
       return;
     }
     ops_->BuildStep(batch, step_.get());
+    states_.Copy(batch.state_copies, ops_);
+    state_saves_ = batch.state_saves;
     RunLayers(hidden);
+    state_saves_ = {};
   }
 
   float* Logits(const float* hidden, std::span<const int32_t> rows) override {
@@ -195,6 +209,7 @@ class StageModelImpl final : public StageModel {
   }
   kernels::KvCopyArgs KvCopy(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
                              size_t place_bytes) const {
+    SC_CHECK(!spec_.recurrent);  // parts then skip layers
     return {.kv = kv_.layer(static_cast<int32_t>(part)),
             .n_kv_heads = spec_.n_kv_heads,
             .head_dim = spec_.head_dim,
@@ -209,7 +224,18 @@ class StageModelImpl final : public StageModel {
       const LayerSpec& layer = spec_.layers[static_cast<size_t>(options_.first_layer + i)];
       const kernels::RopeTable* rope =
           spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
-      const LayerInputs inputs{weights_->layers[static_cast<size_t>(i)], layer, rope, kv_.layer(i)};
+      LayerInputs inputs{.weights = weights_->layers[static_cast<size_t>(i)],
+                         .layer = layer,
+                         .rope = rope,
+                         .kv = {},
+                         .states = nullptr,
+                         .saves = {}};
+      if (layer.is_recurrent) {
+        inputs.states = states_.layer(i);
+        inputs.saves = state_saves_;
+      } else {
+        inputs.kv = kv_.layer(i);
+      }
       if (i == options_.n_layers - 1 && last_rows_.chosen()) {
         RunLastRows(inputs, hidden);
       } else {
@@ -310,6 +336,12 @@ class StageModelImpl final : public StageModel {
       layer_scratch_.mlp = AsAct(mlp_);
       layer_scratch_.activation = AsAct(spec_.gated_mlp ? inner_ : mlp_);
     }
+    if (sizes.projected > 0) {
+      SC_ASSIGN_OR_RETURN(projected_, Scratch(sizes.projected));
+      SC_ASSIGN_OR_RETURN(mixed_, Scratch(sizes.mixed));
+      layer_scratch_.projected = projected_.As<float>();
+      layer_scratch_.mixed = mixed_.As<float>();
+    }
     limits.attention_scratch = mlp_.data.get();
     limits.attention_scratch_bytes = mlp_.bytes;
     if (has_experts) SC_RETURN_IF_ERROR(AllocateExpertScratch(sizes));
@@ -370,6 +402,8 @@ class StageModelImpl final : public StageModel {
   const ModelSpec spec_;
   kernels::Ops* const ops_;
   KvCache kv_;
+  RecurrentStates states_;
+  std::span<const kernels::StateSave> state_saves_;  // of the step being run
   const DType act_dtype_;
   std::unique_ptr<StageWeights> weights_;
   std::unique_ptr<kernels::StepInputs> step_;
@@ -381,6 +415,7 @@ class StageModelImpl final : public StageModel {
   std::vector<int32_t> indices_;  // of the rows passed to Logits
   kernels::Buffer hidden_, normed_, mlp_;  // LayerScratch's
   kernels::Buffer inner_;                  // qkv and attn, or activation
+  kernels::Buffer projected_, mixed_;      // if the model has recurrent layers or output gates
   kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;
   kernels::Buffer embedded_;               // [T, P]: if the embedding is projected
   kernels::Buffer logit_rows_;             // [R] int32

@@ -86,6 +86,12 @@ class StageModel {
   virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks,
                                   const LastingMemory& memory = {}) = 0;
 
+  // Bytes of one sequence's state in this stage's recurrent layers.
+  virtual uint64_t state_bytes() const { return 0; }
+  // The same as AllocateKv for the states: one for each slot that is used, then those that steps
+  // save (StepBatch::state_saves).
+  virtual absl::Status AllocateStates(uint64_t) { return absl::OkStatus(); }
+
   // The stage's part of a KV block, by layer.
   virtual std::vector<KvPart> kv_parts() const = 0;
   // Copy kv_parts()[part] of blocks to or from host memory: see KvCopyArgs, Ops::ExportKv and

@@ -52,7 +52,11 @@ class Planner {
     const int32_t hidden = spec_.hidden_size;
     const bool post_norms = spec_.norm_placement == NormPlacement::kBeforeAndAfter;
     Norm(&to->attn_norm, &to->attn_norm_bias, names.attn_norm, hidden);
-    Attention(to);
+    if (spec_.layers[static_cast<size_t>(layer)].is_recurrent) {
+      Recurrent(to);
+    } else {
+      Attention(to);
+    }
     if (post_norms) Norm(&to->post_attn_norm, nullptr, names.post_attn_norm, hidden);
     Norm(&to->mlp_norm, &to->mlp_norm_bias, names.mlp_norm, hidden);
     if (spec_.layers[static_cast<size_t>(layer)].has_experts) {
@@ -73,7 +77,8 @@ class Planner {
 
   void Attention(LayerWeights* to) {
     const TensorNames& names = spec_.names;
-    const int32_t q_rows = spec_.n_heads * spec_.head_dim;
+    const int32_t attn_width = spec_.n_heads * spec_.head_dim;
+    const int32_t q_rows = attn_width * (spec_.attn_gate ? 2 : 1);
     const int32_t kv_rows = spec_.n_kv_heads * spec_.head_dim;
     if (names.qkv.empty()) {
       Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, spec_.hidden_size,
@@ -88,7 +93,31 @@ class Planner {
       Norm(&to->k_norm, nullptr, names.k_norm, all ? kv_rows : spec_.head_dim);
     }
     if (spec_.attn_sinks) Vector(&to->sinks, "", 0, {{names.sinks, spec_.n_heads}});
-    Linear(&to->o, &to->o_bias, spec_.o_bias, q_rows, {{names.o, spec_.hidden_size}});
+    Linear(&to->o, &to->o_bias, spec_.o_bias, attn_width, {{names.o, spec_.hidden_size}});
+  }
+
+  void Recurrent(LayerWeights* to) {
+    const RecurrentSpec& recurrent = *spec_.recurrent;
+    const RecurrentShape& shape = recurrent.shape;
+    const int32_t hidden = spec_.hidden_size;
+    if (recurrent.qkvz.empty()) {
+      Matrix(&to->qkv, hidden,
+             {{recurrent.qkv, shape.n_channels()},
+              {recurrent.z, shape.values_width()},
+              {recurrent.b, shape.n_value_heads},
+              {recurrent.a, shape.n_value_heads}});
+    } else {
+      Matrix(&to->qkv, hidden,
+             {{recurrent.qkvz, shape.qkvz_width()}, {recurrent.ba, shape.ba_width()}});
+    }
+    RecurrentWeights& vectors = to->recurrent;
+    Vector(&vectors.conv, ".weight", 0, {{recurrent.conv, shape.n_channels() * shape.conv_width}});
+    plan_.requests.back().shape = {shape.n_channels(), 1, shape.conv_width};
+    plan_.requests.back().dummy_spread = 1;
+    Vector(&vectors.a_log, "", 0, {{recurrent.a_log, shape.n_value_heads}});
+    Vector(&vectors.dt_bias, "", 1, {{recurrent.dt_bias, shape.n_value_heads}});
+    Vector(&vectors.norm, ".weight", 1, {{recurrent.norm, shape.value_dim}});
+    Linear(&to->o, nullptr, /*has_bias=*/false, shape.values_width(), {{recurrent.out, hidden}});
   }
 
   void Mlp(LayerWeights* to) {
@@ -117,11 +146,7 @@ class Planner {
     if (!names.router_correction.empty()) {
       Vector(&to->router_correction, "", 0, {{names.router_correction, experts.n_experts}});
     }
-    if (const int32_t shared = experts.shared_width; shared > 0) {
-      Linear(&to->shared_up, nullptr, /*has_bias=*/false, hidden,
-             {{names.shared_gate, shared}, {names.shared_up, shared}});
-      Linear(&to->shared_down, nullptr, /*has_bias=*/false, shared, {{names.shared_down, hidden}});
-    }
+    if (spec_.shared_expert.intermediate_size > 0) SharedExpert(&to->shared_expert);
     to->expert_up.resize(static_cast<size_t>(experts.n_experts));
     to->expert_down.resize(static_cast<size_t>(experts.n_experts));
     if (!names.stacked_gate_up.empty()) {
@@ -135,10 +160,33 @@ class Planner {
       const std::string gate = name(names.expert_gate), up = name(names.expert_up);
       Matrix(&to->expert_up[static_cast<size_t>(e)], hidden, {{gate, width}, {up, width}},
              /*transposed=*/false, /*is_linear=*/true);
+      MayBeFused(names.fused_expert_up, experts.n_experts, e);
       const std::string down = name(names.expert_down);
       Matrix(&to->expert_down[static_cast<size_t>(e)], width, {{down, hidden}},
              /*transposed=*/false, /*is_linear=*/true);
+      MayBeFused(names.fused_expert_down, experts.n_experts, e);
     }
+  }
+
+  // The matrix planned last may be number `index` of `n` in one tensor.
+  void MayBeFused(std::string_view pattern, int32_t n, int32_t index) {
+    if (pattern.empty()) return;
+    const MatrixPlan& matrix = plan_.matrices.back();
+    for (const WeightPart& part : matrix.parts) {
+      TensorRequest& request = plan_.requests[part.request];
+      request.fused_name = WithNumber(pattern, layer_);
+      request.fused_shape = {n, matrix.rows, matrix.cols};
+      request.fused_first_row = int64_t{index} * matrix.rows + part.first_row;
+    }
+  }
+
+  void SharedExpert(SharedExpertWeights* to) {
+    const SharedExpertSpec& shared = spec_.shared_expert;
+    const int32_t hidden = spec_.hidden_size, width = shared.intermediate_size;
+    if (!shared.row_gate.empty()) Matrix(&to->row_gate, hidden, {{shared.row_gate, 1}});
+    Linear(&to->up, nullptr, /*has_bias=*/false, hidden,
+           {{shared.gate, width}, {shared.up, width}});
+    Linear(&to->down, nullptr, /*has_bias=*/false, width, {{shared.down, hidden}});
   }
 
   // Experts in tensors that hold all of them.

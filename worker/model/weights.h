@@ -15,31 +15,46 @@
 
 namespace stagecoach::worker {
 
+// The vectors of a recurrent layer, as DeltaNetArgs has them.
+struct RecurrentWeights {
+  kernels::Buffer conv, a_log, dt_bias, norm;
+};
+
+// W: SharedExpertSpec::intermediate_size.
+struct SharedExpertWeights {
+  kernels::Matrix row_gate;  // [1, H]
+  kernels::Matrix up;        // [2 W, H]: gate, up
+  kernels::Matrix down;      // [H, W]
+};
+
 // H hidden size, P embedding size, X expert's intermediate size, D head size, N query heads, K
 // key-value heads, I intermediate size, V vocabulary size. Vectors are float32. Vectors that the
 // model does not have are empty.
 struct LayerWeights {
   kernels::Buffer attn_norm, attn_norm_bias;  // [H]
-  kernels::Matrix qkv;                        // [(N + 2 K) D, H]: q, k, v
-  kernels::Buffer qkv_bias;                   // [(N + 2 K) D]
-  kernels::Buffer q_norm, k_norm;             // [D] or, over all heads, [N D] and [K D]
-  kernels::Matrix o;                          // [H, N D]
-  kernels::Buffer o_bias;                     // [H]
-  kernels::Buffer sinks;                      // [N]
-  kernels::Buffer post_attn_norm;             // [H]
-  kernels::Buffer mlp_norm, mlp_norm_bias;    // [H]
-  kernels::Matrix up;                         // gated: [2 I, H]: gate, up; else [I, H]
-  kernels::Buffer up_bias;                    // [2 I] or [I]
-  kernels::Matrix down;                       // [H, I]
-  kernels::Buffer down_bias;                  // [H]
-  kernels::Buffer post_mlp_norm;              // [H]
+  // [(N + 2 K) D, H]: q, k, v. With output gates [(2 N + 2 K) D, H]: q and gate of each head, k, v.
+  // In a recurrent layer [RecurrentShape::projected_width, H].
+  kernels::Matrix qkv;
+  kernels::Buffer qkv_bias;                 // [(N + 2 K) D]
+  kernels::Buffer q_norm, k_norm;           // [D] or, over all heads, [N D] and [K D]
+  kernels::Matrix o;                        // [H, N D]; recurrent: [H, values_width]
+  kernels::Buffer o_bias;                   // [H]
+  kernels::Buffer sinks;                    // [N]
+  kernels::Buffer post_attn_norm;           // [H]
+  kernels::Buffer mlp_norm, mlp_norm_bias;  // [H]
+  kernels::Matrix up;                       // gated: [2 I, H]: gate, up; else [I, H]
+  kernels::Buffer up_bias;                  // [2 I] or [I]
+  kernels::Matrix down;                     // [H, I]
+  kernels::Buffer down_bias;                // [H]
+  kernels::Buffer post_mlp_norm;            // [H]
   // Only layers with experts. These have no up and down.
   kernels::Matrix router;                            // [n_experts, H]
   std::vector<kernels::Matrix> expert_up;            // by expert: [2 X, H]: gate, up
   std::vector<kernels::Matrix> expert_down;          // by expert: [H, X]
   kernels::Buffer router_bias, router_correction;    // [n_experts]
   kernels::Buffer expert_up_bias, expert_down_bias;  // [n_experts, 2 X], [n_experts, H]
-  kernels::Matrix shared_up, shared_down;            // of the shared MLP: [2 S, H], [H, S]
+  SharedExpertWeights shared_expert;                 // if the model has one
+  RecurrentWeights recurrent;  // only recurrent layers; these have no q_norm and k_norm
 };
 
 struct StageWeights {

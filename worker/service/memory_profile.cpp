@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/host_memory.h"
+#include "common/kv_block.h"
 #include "common/laps.h"
 #include "common/size.h"
 #include "common/status.h"
@@ -79,13 +80,19 @@ class StepRunner {
         config_(config),
         n_groups_(static_cast<int32_t>(model.kv_block_bytes().size())),
         max_tokens_(config.max_batched_tokens()),
-        max_sequences_(std::min(config.max_sequences(), max_tokens_)) {}
+        max_sequences_(std::min(config.max_sequences(), max_tokens_)),
+        // States of many sequences may be more than the memory that they will get.
+        n_seqs_(model.state_bytes() > 0 ? 1 : max_sequences_) {}
 
   absl::Status Begin() {
-    const LargestStep step(max_tokens_, max_sequences_, n_groups_, config_);
+    const LargestStep step(max_tokens_, n_seqs_, n_groups_, config_);
+    SC_RETURN_IF_ERROR(model_.AllocateStates(step.batch().seqs.size()));
     return AllocateKv(static_cast<uint64_t>(step.n_blocks()));
   }
-  absl::Status End() { return AllocateKv(0); }
+  absl::Status End() {
+    SC_RETURN_IF_ERROR(model_.AllocateStates(0));
+    return AllocateKv(0);
+  }
 
   // Return how long the step takes.
   absl::StatusOr<Milliseconds> RunLargest() { return Time(max_tokens_); }
@@ -115,7 +122,7 @@ class StepRunner {
   }
   absl::Status Run(int32_t size) {
     const int32_t max_logits = std::min(model_.max_logit_rows(), max_sequences_);
-    return Run(LargestStep(size, std::min(size, max_sequences_), n_groups_, config_),
+    return Run(LargestStep(size, std::min(size, n_seqs_), n_groups_, config_),
                FirstRows(std::min(size, max_logits)), /*knows_rows=*/false);
   }
   // Runs a step with logits of `rows`, or with their final hidden states. `knows_rows`: passes the
@@ -134,17 +141,21 @@ class StepRunner {
   const v1::LoadConfig& config_;
   const int32_t n_groups_;
   const int32_t max_tokens_, max_sequences_;
+  const int32_t n_seqs_;  // of a step, if it does not need more
 };
 
 // The part of the host's memory to use for a KV cache there.
-uint64_t HostKvBytes(const ProfileOptions& options, uint64_t bytes_of_all_groups) {
+uint64_t HostKvBytes(const ProfileOptions& options, uint64_t bytes_of_all_groups,
+                     uint64_t state_bytes) {
   const double free_bytes = static_cast<double>(ReadHostMemory().available_bytes);
   const uint64_t useful_blocks =
       uint64_t(options.config.max_sequences()) *
       ((options.config.max_model_len() + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
+  const uint64_t useful_states = 2 * uint64_t(options.config.max_sequences()) +
+                                 useful_blocks * kernels::kBlockTokens / kTokensPerState + 1;
   return std::min(
       static_cast<uint64_t>(free_bytes * kDefaultShare / std::max(1, options.n_local_workers)),
-      useful_blocks * bytes_of_all_groups);
+      useful_blocks * bytes_of_all_groups + useful_states * state_bytes);
 }
 
 // Blocks per group that the longest sequence needs.
@@ -212,8 +223,11 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   }
   SC_RETURN_IF_ERROR(runner.End());
 
-  const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());
-  const uint64_t of_longest = one_block_each * BlocksOfLongest(model.spec(), config);
+  const uint64_t a_block_each = std::reduce(block_bytes.begin(), block_bytes.end());
+  // The states of a sequence, and those that are saved for it at least.
+  const uint64_t state_bytes = 3 * model.state_bytes();
+  const uint64_t one_block_each = a_block_each + state_bytes;
+  const uint64_t of_longest = a_block_each * BlocksOfLongest(model.spec(), config) + state_bytes;
   v1::MemoryReport report;
   uint64_t kv_bytes = config.kv_memory_bytes();
   if (kv_bytes == 0 && ops.has_own_memory()) {
@@ -222,7 +236,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
     report.set_taken_bytes(memory.total_bytes - memory.free_bytes + ReservedBytes(options.n_links));
     SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(report, config, one_block_each, of_longest));
   } else if (kv_bytes == 0) {
-    kv_bytes = HostKvBytes(options, one_block_each);
+    kv_bytes = HostKvBytes(options, a_block_each, model.state_bytes());
   }
   if (kv_bytes < one_block_each) {
     return absl::ResourceExhaustedError(
@@ -239,6 +253,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   report.set_scratch_bytes(model.scratch_bytes());
   report.set_kv_bytes(kv_bytes);
   for (const uint64_t bytes : block_bytes) report.add_kv_block_bytes(bytes);
+  report.set_state_bytes(model.state_bytes());
   report.set_largest_step_ms(largest_step.count());
   report.set_one_row_ms(one_row.count());
   return report;

@@ -161,6 +161,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Accessed only in the state that the call holds.
   v1::LoadRequest loaded_;           // empty: nothing is loaded
   std::vector<uint64_t> kv_blocks_;  // of the cache, by KV group; empty: there is none
+  uint64_t n_states_ = 0;            // recurrent states beside the cache
   KeptMemory kept_;
   std::unique_ptr<StageModel> model_;
   WorkQueue compiling_{2, "prepare"};  // as many threads as a router's concurrent requests

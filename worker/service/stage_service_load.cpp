@@ -241,6 +241,10 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
         fmt::format("kv_blocks for {} KV groups, but the model has {}", kv_blocks.size(),
                     model_->spec().kv_groups.size()));
   }
+  if (request.n_states() > kMaxKvBlocks) {
+    return absl::InvalidArgumentError(fmt::format("{} recurrent states; at most {} are possible",
+                                                  request.n_states(), kMaxKvBlocks));
+  }
   const auto most = std::max_element(kv_blocks.begin(), kv_blocks.end());
   if (most != kv_blocks.end() && *most > kMaxKvBlocks) {
     return absl::InvalidArgumentError(
@@ -254,9 +258,14 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   Laps laps;
   const Clock::time_point preparing = Clock::now();
   // Another epoch of the same pipeline keeps the cache, and the steps that were recorded for it.
-  if (kv_blocks != kv_blocks_) {
+  if (kv_blocks != kv_blocks_ || request.n_states() != n_states_) {
     kv_blocks_.clear();
-    SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks, kept_.Kv(kv_blocks, request.lease().epoch())));
+    LastingMemory memory = kept_.Kv(kv_blocks, request.lease().epoch());
+    // Recurrent states end with the process. Keys and values are of no use without them.
+    if (model_->spec().recurrent) memory = {};
+    SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks, memory));
+    SC_RETURN_IF_ERROR(model_->AllocateStates(request.n_states()));
+    n_states_ = request.n_states();
     laps.End("KV cache");
     SC_RETURN_IF_ERROR(PrepareModel());
     laps.End("captures");
@@ -278,7 +287,8 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   const StageLimits limits{.config = loaded_.config(),
                            .vocab_size = model_->spec().vocab_size,
                            .n_kv_groups = static_cast<int32_t>(kv_blocks.size()),
-                           .pools_hidden = model_->spec().pooling.has_value()};
+                           .pools_hidden = model_->spec().pooling.has_value(),
+                           .n_states = static_cast<uint32_t>(n_states_)};
   const StageExecutor::Config config{.epoch = request.lease().epoch(),
                                      .stage = static_cast<int32_t>(request.stage()),
                                      .n_stages = static_cast<int32_t>(request.n_stages()),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/kv_block.h"
+
 namespace stagecoach::worker {
 
 BatchBuilder::BatchBuilder(const StageLimits& limits)
@@ -24,6 +26,23 @@ void BatchBuilder::Build(const StepMetaView& meta, const SlotTable& slots) {
             .token_ids = {},
             .new_blocks = slots.new_blocks(),
             .n_tokens = row};
+  state_copies_.clear();
+  for (const SlotRecord& record : meta.registrations) {
+    if (record.from_state == 0) continue;
+    state_copies_.push_back({.from = static_cast<int32_t>(record.from_state - 1),
+                             .to = static_cast<int32_t>(record.slot)});
+  }
+  state_saves_.clear();
+  for (size_t s = 0; s < n_seqs; ++s) {
+    if (meta.save_state(s) == 0) continue;
+    const uint32_t position =
+        SavedPosition(meta.starts[s], meta.starts[s] + meta.n_tokens[s], meta.samples(s));
+    state_saves_.push_back({.seq = static_cast<int32_t>(s),
+                            .n_rows = static_cast<int32_t>(position - meta.starts[s]),
+                            .to = static_cast<int32_t>(meta.save_state(s) - 1)});
+  }
+  batch_.state_copies = state_copies_;
+  batch_.state_saves = state_saves_;
 }
 
 size_t BatchBuilder::FillTokens(const StepMetaView& meta, const SlotTable& slots,

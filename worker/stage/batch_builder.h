@@ -32,6 +32,8 @@ class BatchBuilder {
   std::vector<int32_t> token_ids_;      // [max_batched_tokens]
   std::vector<kernels::StepSeq> seqs_;  // [max_sequences]
   std::vector<int32_t> row_starts_;     // [max_sequences + 1]
+  std::vector<kernels::StateCopy> state_copies_;
+  std::vector<kernels::StateSave> state_saves_;
   kernels::StepBatch batch_;
 };
 

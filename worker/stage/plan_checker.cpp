@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/kv_block.h"
 #include "common/status.h"
 #include "common/text/grammar.h"
 #include "worker/stage/sample_params.h"
@@ -105,12 +106,20 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
                                           limits_.vocab_size));
     }
   }
+  SC_RETURN_IF_ERROR(CheckState(r.slot, r.from_state));
   Slot& slot = slots_[r.slot];
+  slot.has_state = r.from_state > 0;
   slot.registered = true;
   slot.n_computed = 0;
   slot.n_tokens = r.n_tokens;
   std::fill(slot.n_blocks.begin(), slot.n_blocks.end(), 0);
   return absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckState(uint32_t slot, uint32_t number) const {
+  if (number <= limits_.n_states) return absl::OkStatus();
+  return Invalid(slot, absl::StrCat("a copy of recurrent state ", number - 1, "; there are ",
+                                    limits_.n_states));
 }
 
 absl::Status PlanChecker::CheckSampling(uint32_t slot, const v1::SlotSampling& sampling) {
@@ -177,6 +186,19 @@ absl::Status PlanChecker::CheckSlot(const StepMetaView& meta, size_t i) {
   Slot& slot = slots_[id];
   if (!slot.registered) {
     return absl::FailedPreconditionError(absl::StrCat("slot ", id, ": not registered"));
+  }
+  SC_RETURN_IF_ERROR(CheckState(id, meta.save_state(i)));
+  if (meta.save_state(i) > 0 &&
+      SavedPosition(meta.starts[i], meta.starts[i] + meta.n_tokens[i], meta.samples(i)) == 0) {
+    return Invalid(id, "saves a recurrent state where no block ends");
+  }
+  if (limits_.n_states > 0) {
+    if (id >= limits_.n_states) return Invalid(id, "it has no recurrent state");
+    const bool is_first = slot.n_computed == 0;
+    if (is_first && slot.has_state != (meta.starts[i] > 0)) {
+      return Invalid(id, absl::StrCat("begins at position ", meta.starts[i],
+                                      slot.has_state ? " with" : " without", " a recurrent state"));
+    }
   }
   if (slot.seen_in_step == meta.step) return Invalid(id, "twice in one step");
   slot.seen_in_step = meta.step;

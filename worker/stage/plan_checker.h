@@ -31,6 +31,7 @@ class PlanChecker {
     uint32_t n_computed = 0;         // positions
     uint32_t n_tokens = 0;           // registered, and sampled since
     bool begins_at_0 = false;        // may begin nowhere else
+    bool has_state = false;          // begins with a saved recurrent state
     std::vector<uint32_t> n_blocks;  // by KV group
   };
 
@@ -42,6 +43,8 @@ class PlanChecker {
   absl::Status CheckSlot(const StepMetaView& meta, size_t i);
   absl::Status CheckBlocks(const StepMetaView& meta, size_t i, Slot& slot);
   absl::Status CheckKvCopies(const StepMetaView& meta) const;
+  // `number`: of a saved state, plus 1; 0: none.
+  absl::Status CheckState(uint32_t slot, uint32_t number) const;
 
   const StageLimits limits_;
   const uint64_t epoch_;

@@ -132,6 +132,48 @@ TEST_CASE("a sequence may start after tokens in blocks that it gets") {
   CHECK(absl::IsInvalidArgument(later.Check(plan)));
 }
 
+TEST_CASE("recurrent states are those that the stage has, and every late start has one") {
+  StageLimits limits = Limits();
+  limits.n_states = 4;
+  const auto check = [&](const v1::StepPlan& plan) {
+    v1::StepPlan numbered = plan;
+    numbered.set_epoch(kEpoch);
+    numbered.set_step(1);
+    std::string bytes;
+    REQUIRE(EncodeStepMeta(numbered, 1, &bytes).ok());
+    const auto view = DecodeStepMeta(bytes);
+    REQUIRE(view.ok());
+    const auto sampling = ParseSampling(*view);
+    REQUIRE(sampling.ok());
+    return PlanChecker(limits, kEpoch, {8}).Check(*view, *sampling);
+  };
+  v1::StepPlan plan;
+  v1::SlotRegistration* const registration = Register(plan, 0, 20);
+  v1::SlotDelta* const delta = Compute(plan, 0, 0, 20, true, {3, 5});
+  CHECK(check(plan).ok());
+  delta->set_save_state(4);
+  CHECK(check(plan).ok());
+  delta->set_save_state(5);
+  CHECK(absl::IsInvalidArgument(check(plan)));
+  delta->set_save_state(0);
+  registration->set_from_state(3);  // and begins at 0
+  CHECK(absl::IsInvalidArgument(check(plan)));
+  delta->set_start(16);
+  delta->set_n_tokens(4);
+  CHECK(check(plan).ok());
+  delta->set_save_state(4);  // no block ends in these rows
+  CHECK(absl::IsInvalidArgument(check(plan)));
+  delta->set_save_state(0);
+  registration->set_from_state(5);
+  CHECK(absl::IsInvalidArgument(check(plan)));
+  registration->set_from_state(0);
+  CHECK(absl::IsInvalidArgument(check(plan)));
+  limits.n_states = 0;  // a model without recurrent layers
+  CHECK(check(plan).ok());
+  registration->set_from_state(1);
+  CHECK(absl::IsInvalidArgument(check(plan)));
+}
+
 TEST_CASE("another epoch and a skipped step are failed preconditions") {
   v1::StepPlan plan;
   plan.set_epoch(kEpoch + 1);

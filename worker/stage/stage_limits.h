@@ -14,6 +14,7 @@ struct StageLimits {
   int32_t vocab_size = 0;
   int32_t n_kv_groups = 1;
   bool pools_hidden = false;  // an embedding model: sequences get hidden states, else logits
+  uint32_t n_states = 0;      // recurrent states: one per slot that is used, then saved ones
 
   int32_t max_blocks() const {  // of one sequence in one KV group
     return (config.max_model_len() + kernels::kBlockTokens - 1) / kernels::kBlockTokens;

@@ -41,6 +41,7 @@ struct Header {
 static_assert(sizeof(Header) == 80 && std::is_trivially_copyable_v<Header>);
 // The lengths of version 4, which all later ones contain.
 constexpr uint16_t kFirstHeaderBytes = 64, kFirstRecordBytes = 20;
+constexpr uint32_t kMostSavedState = std::numeric_limits<uint32_t>::max() >> kSaveStateShift;
 static_assert(sizeof(Header) % kAlignment == 0 && sizeof(SlotRecord) % 4 == 0);
 
 struct Offsets {
@@ -112,6 +113,10 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
   uint64_t n_rows = 0, n_blocks = 0, n_words = 0;
   for (const v1::SlotDelta& slot : plan.slots()) {
     n_rows += slot.n_tokens();
+    if (slot.save_state() > kMostSavedState) {
+      return absl::InvalidArgumentError(absl::StrCat("step ", plan.step(), ", slot ", slot.slot(),
+                                                     ": there is no state ", slot.save_state()));
+    }
     if (slot.new_blocks_size() != 0 && static_cast<uint32_t>(slot.new_blocks_size()) != n_groups) {
       return absl::InvalidArgumentError(absl::StrCat("step ", plan.step(), ", slot ", slot.slot(),
                                                      ": blocks for ", slot.new_blocks_size(),
@@ -215,7 +220,7 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
     put_word(o.slots, i, slot.slot());
     put_word(o.starts, i, slot.start());
     put_word(o.n_tokens, i, slot.n_tokens());
-    put_word(o.flags, i, slot.sample() ? kSampleFlag : 0);
+    put_word(o.flags, i, (slot.sample() ? kSampleFlag : 0) | slot.save_state() << kSaveStateShift);
     for (uint32_t g = 0; g < n_groups; ++g) {
       if (slot.new_blocks_size() > 0) block_at = Put(slot.new_blocks(g).ids(), block_at);
       put_word(o.block_ends, size_t(i) * n_groups + g,
@@ -241,7 +246,8 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
                             .n_tokens = static_cast<uint32_t>(registration.tokens_size()),
                             .n_prompt = registration.n_prompt(),
                             .words_begin = static_cast<uint32_t>((word_at - words) / 4),
-                            .n_sampling_bytes = static_cast<uint32_t>(sampling.ByteSizeLong())};
+                            .n_sampling_bytes = static_cast<uint32_t>(sampling.ByteSizeLong()),
+                            .from_state = registration.from_state()};
     std::memcpy(base + o.registrations + i * sizeof(record), &record, sizeof(record));
     word_at = Put(registration.tokens(), word_at);
     if (!sampling.SerializeToArray(word_at, static_cast<int>(record.n_sampling_bytes))) {
@@ -305,6 +311,7 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
                     .words = words(o.words, h.n_words)};
 
   for (size_t i = 0; i < view.registrations.size(); ++i) {
+    view.registrations[i] = {};
     std::memcpy(&view.registrations[i], bytes.data() + o.registrations + i * h.record_bytes,
                 std::min<size_t>(h.record_bytes, sizeof(SlotRecord)));
   }
@@ -312,7 +319,6 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
   uint64_t n_rows = 0;
   for (size_t i = 0; i < view.n_slots(); ++i) {
     if (view.n_tokens[i] == 0) return Malformed("a slot without rows");
-    if ((view.flags[i] & ~kSampleFlag) != 0) return Malformed("unknown flags");
     n_rows += view.n_tokens[i];
   }
   if (n_rows != h.n_rows) return Malformed("rows do not add up");

@@ -19,7 +19,7 @@
 //       52  u32   n_words          W: 32-bit words of the variable part
 //       56  u32   n_traces         X: traced requests
 //       60  u16   header_bytes     80 in version 5, else 64
-//       62  u16   record_bytes     20: size of a SlotRecord
+//       62  u16   record_bytes     24: size of a SlotRecord
 //       64  u32   n_saves          V: KV blocks to copy to the store
 //       68  u32   n_restores       U: KV blocks to fill from fetches
 //       72  u32   n_forgotten      F: fetches that end with this step
@@ -37,7 +37,8 @@
 //   slots          u32[S]
 //   starts         u32[S]      position of the slot's first row
 //   n_tokens       u32[S]      its rows, at least 1
-//   flags          u32[S]      bit 0: sample after the last row
+//   flags          u32[S]      bit 0: sample after the last row; the others: v1::SlotDelta's
+//                              save_state
 //   block_ends     u32[S, G]   end of the slot's new blocks in `blocks`; the begin is the entry
 //                              before, 0 for the first
 //   blocks         u32[B]      appended to the slot's block tables
@@ -73,6 +74,7 @@ inline constexpr uint32_t kStepMetaVersion = 5;         // the newest that is wr
 inline constexpr uint32_t kOldestStepMetaVersion = 4;   // the oldest that is read, and is written
 inline constexpr uint32_t kMostStepTraces = 16;
 inline constexpr uint32_t kSampleFlag = 1;
+inline constexpr uint32_t kSaveStateShift = 1;  // of a word of `flags`
 
 // A registration's fixed part; fields as in v1::SlotRegistration.
 struct SlotRecord {
@@ -81,8 +83,9 @@ struct SlotRecord {
   uint32_t n_prompt;
   uint32_t words_begin;  // of its tokens in `words`
   uint32_t n_sampling_bytes;
+  uint32_t from_state;
 };
-static_assert(sizeof(SlotRecord) == 20 && std::is_trivially_copyable_v<SlotRecord>);
+static_assert(sizeof(SlotRecord) == 24 && std::is_trivially_copyable_v<SlotRecord>);
 
 // Of a traced request: the ids as W3C's trace context has them.
 struct TraceRecord {
@@ -131,6 +134,7 @@ struct StepMetaView {
   // A prefill chunk of one token counts as a decode.
   uint32_t n_decode() const;
   bool samples(size_t i) const { return (flags[i] & kSampleFlag) != 0; }
+  uint32_t save_state(size_t i) const { return flags[i] >> kSaveStateShift; }
   bool samples_any() const {
     for (size_t i = 0; i < n_slots(); ++i) {
       if (samples(i)) return true;

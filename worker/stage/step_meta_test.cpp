@@ -265,6 +265,23 @@ TEST_CASE("arrays start at multiples of 16 bytes, as the counts say") {
   CHECK(offset(view->words) == 240);
 }
 
+TEST_CASE("recurrent states travel with slots and registrations") {
+  v1::StepPlan plan = SamplePlan();
+  plan.mutable_slots(0)->set_save_state(77);
+  plan.mutable_registrations(1)->set_from_state(9);
+  const std::string bytes = Encoded(plan);
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  CHECK(view->save_state(0) == 77);
+  CHECK(view->samples(0) == plan.slots(0).sample());
+  CHECK(view->save_state(1) == 0);
+  CHECK(view->registrations[0].from_state == 0);
+  CHECK(view->registrations[1].from_state == 9);
+  std::string none;
+  plan.mutable_slots(0)->set_save_state(0x80000000);
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &none)));
+}
+
 TEST_CASE("an empty plan can be encoded") {
   v1::StepPlan plan;
   plan.set_step(3);

@@ -26,7 +26,7 @@ void ReadGlm4Moe(ConfigReader& config, ModelSpec& spec) {
     config.Problem("n_shared_experts", "too many");
     return;
   }
-  spec.experts.shared_width = width * n_shared;
+  spec.shared_expert.intermediate_size = width * n_shared;
   for (int32_t i = n_dense; i < spec.n_layers(); ++i) {
     spec.layers[static_cast<size_t>(i)].has_experts = true;
   }
@@ -42,9 +42,9 @@ void ReadGlm4Moe(ConfigReader& config, ModelSpec& spec) {
   names.expert_gate = "model.layers.{}.mlp.experts.{}.gate_proj";
   names.expert_up = "model.layers.{}.mlp.experts.{}.up_proj";
   names.expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
-  names.shared_gate = "model.layers.{}.mlp.shared_experts.gate_proj";
-  names.shared_up = "model.layers.{}.mlp.shared_experts.up_proj";
-  names.shared_down = "model.layers.{}.mlp.shared_experts.down_proj";
+  spec.shared_expert.gate = "model.layers.{}.mlp.shared_experts.gate_proj";
+  spec.shared_expert.up = "model.layers.{}.mlp.shared_experts.up_proj";
+  spec.shared_expert.down = "model.layers.{}.mlp.shared_experts.down_proj";
 }
 
 }  // namespace stagecoach::arch

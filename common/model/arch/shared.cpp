@@ -10,7 +10,8 @@ namespace stagecoach::arch {
 void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& spec) {
   spec.vocab_size = config.Int("vocab_size", 1, kMaxVocab, defaults.vocab_size);
   spec.hidden_size = config.Int("hidden_size", 1, kMaxWidth);
-  spec.intermediate_size = config.Int("intermediate_size", 1, kMaxWidth);
+  spec.intermediate_size =
+      config.Int("intermediate_size", 1, kMaxWidth, defaults.intermediate_size);
   spec.layers.resize(static_cast<size_t>(config.Int("num_hidden_layers", 1, kMaxLayers)));
   spec.n_heads = config.Int("num_attention_heads", 1, kMaxHeads, defaults.n_heads);
   spec.n_kv_heads =

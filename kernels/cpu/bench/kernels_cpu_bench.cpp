@@ -3,7 +3,7 @@
 // result is checked before it is timed. Shapes: Gemma-3-270M.
 //
 //   kernels_cpu_bench [--threads N] [--seconds S] [--only
-//   gemm|quantized|attention|kv|sample|bandwidth]
+//   gemm|quantized|attention|recurrent|kv|sample|bandwidth]
 //                     [--json FILE] [--cpu-time]
 #include <fmt/format.h>
 
@@ -259,6 +259,67 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
       100 * flops / peak, peak * 1e-9);
 }
 
+// A recurrent layer of Qwen3-Next-80B-A3B beside its products: both projections, and as many
+// multiply-adds at the same rate as 10 experts and the shared one take.
+void BenchDeltaNet(const Bench& bench, int32_t n_seqs, int32_t n_tokens) {
+  const RecurrentShape shape{.n_key_heads = 16,
+                             .n_value_heads = 32,
+                             .key_dim = 128,
+                             .value_dim = 128,
+                             .conv_width = 4,
+                             .by_key_head = true};
+  constexpr int32_t kHidden = 2048, kExpertRows = 11 * 3 * 512;
+  const int32_t n_rows = n_seqs * n_tokens;
+  const auto floats = [](int64_t n) { return RandomFloats(static_cast<size_t>(n), 1.0f); };
+  const auto projected = floats(int64_t{n_rows} * shape.projected_width());
+  const auto conv = floats(int64_t{shape.n_channels()} * shape.conv_width);
+  const auto numbers = floats(shape.n_value_heads), norm = floats(shape.value_dim);
+  std::vector<StepSeq> seqs;
+  for (int32_t s = 0; s < n_seqs; ++s) seqs.push_back({s, 0, n_tokens});
+  std::vector<float> out(static_cast<size_t>(n_rows) * shape.values_width());
+  const auto run = [&](Ops& ops, std::vector<float>& x, std::vector<float>& states,
+                       std::vector<float>& mixed, const StepInputs& step) {
+    ops.DeltaNet({.shape = shape,
+                  .projected = x.data(),
+                  .conv = conv.data(),
+                  .a_log = numbers.data(),
+                  .dt_bias = numbers.data(),
+                  .norm = norm.data(),
+                  .norm_eps = 1e-6f,
+                  .step = &step,
+                  .states = states.data(),
+                  .saves = {},
+                  .mixed = mixed.data(),
+                  .out = out.data()});
+  };
+  std::vector<float> states(static_cast<size_t>(n_seqs * shape.state_elements()));
+  std::vector<float> mixed(static_cast<size_t>(n_rows) * shape.n_channels()), x = projected;
+  const auto new_step = [&](Ops& ops) {
+    auto step = *ops.NewStepInputs({.max_tokens = n_rows, .max_slots = n_seqs, .max_blocks = 1});
+    ops.BuildStep({.seqs = seqs, .n_tokens = n_rows}, step.get());
+    return step;
+  };
+  const auto step = new_step(bench.ops);
+  run(bench.ops, x, states, mixed, *step);
+  const std::vector<float> got = out;
+  auto reference = MakeReferenceOps();
+  std::vector<float> whole = projected;
+  run(*reference, whole, states, mixed, *new_step(*reference));
+  CheckClose(got, out);
+
+  const double seconds = bench.BestSeconds([&] { run(bench.ops, x, states, mixed, *step); });
+  const std::vector<float> hidden = floats(int64_t{n_rows} * kHidden);
+  Matrix w = *bench.ops.NewMatrix(shape.projected_width(), kHidden, DType::kBF16);
+  const std::vector<float> weights = floats(int64_t{w.rows} * w.cols);
+  bench.ops.PackRows(w, 0, w.rows, weights.data(), DType::kF32);
+  const double product = bench.BestSeconds(
+      [&] { bench.ops.Gemm({.x = hidden.data(), .w = &w, .y = x.data(), .n_rows = n_rows}); });
+  const double of_layer =
+      product * (1.0 + static_cast<double>(shape.values_width() + kExpertRows) / w.rows);
+  fmt::print("delta net {:>2} x {:>4}: {:8.3f} ms, {:4.1f}% of a layer with its products\n", n_seqs,
+             n_tokens, seconds * 1e3, 100 * seconds / (seconds + of_layer));
+}
+
 // Copies of KV blocks between panels and host memory, relative to the bandwidth of reads.
 void BenchKvCopy(const Bench& bench, DType dtype) {
   constexpr int32_t kHeads = 8, kDim = 128;
@@ -325,7 +386,7 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   std::string json_path;
-  app.add_option("--only", only, "gemm, quantized, attention, kv, sample or bandwidth");
+  app.add_option("--only", only, "gemm, quantized, attention, recurrent, kv, sample or bandwidth");
   app.add_option("--json", json_path, "file for a line of each product with one row");
   bool cpu_time = false;
   app.add_flag("--cpu-time", cpu_time, "measure CPU time: on a busy machine, with one thread");
@@ -366,6 +427,11 @@ int Main(int argc, char** argv) {
       BenchAttention(bench, shape, 1, 512, 512);
       BenchAttention(bench, shape, 1, 2048, 512);
     }
+  }
+  if (only.empty() || only == "recurrent") {
+    BenchDeltaNet(bench, 1, 512);
+    BenchDeltaNet(bench, 16, 1);
+    BenchDeltaNet(bench, 1, 1);
   }
   if (only.empty() || only == "kv") {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) BenchKvCopy(bench, dtype);

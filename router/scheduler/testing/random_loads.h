@@ -59,6 +59,13 @@ inline SchedulerConfig RandomConfig(std::mt19937_64& random) {
   return config;
 }
 
+// Sometimes makes the model one with recurrent layers.
+inline void MaybeRecurrent(std::mt19937_64& random, SchedulerConfig& config) {
+  if (Pick(random, 0, 2) > 0) return;
+  config.is_recurrent = true;
+  config.n_states = static_cast<uint64_t>(config.max_sequences + Pick(random, 0, 20));
+}
+
 inline std::unique_ptr<SequenceRequest> RandomRequest(std::mt19937_64& random, SequenceId id,
                                                       const SchedulerConfig& config) {
   const int n_prompt = Pick(random, 1, config.max_model_len - 1);
@@ -116,6 +123,7 @@ inline std::string Describe(const SchedulerConfig& config) {
       "stages ", config.n_microbatches, " sequences ", config.max_sequences, " batch ",
       config.max_batched_tokens, " chunk ", config.max_prefill_chunk, " len ", config.max_model_len,
       " ahead ", config.plan_ahead, " preempt ", config.preempt_every);
+  if (config.is_recurrent) absl::StrAppend(&text, " states ", config.n_states);
   for (const auto& group : config.kv_groups) {
     absl::StrAppend(&text, " [", group.n_blocks, " window ", group.window, "]");
   }

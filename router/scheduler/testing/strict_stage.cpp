@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/kv_block.h"
 
 namespace stagecoach::router {
 namespace {
@@ -81,7 +82,11 @@ std::vector<float> PooledAlone(const SequenceRequest& request) {
 }
 
 StrictStage::StrictStage(const SchedulerConfig& config, FakeKvStore* store)
-    : config_(config), epoch_(config.epoch), slots_(config.max_sequences), store_(store) {
+    : config_(config),
+      epoch_(config.epoch),
+      slots_(config.max_sequences),
+      states_(config.n_states),
+      store_(store) {
   for (const auto& group : config.kv_groups) blocks_.emplace_back(group.n_blocks);
 }
 
@@ -91,7 +96,10 @@ void StrictStage::BeginEpoch(uint64_t epoch, bool kv_kept) {
   kv_kept_ = kv_kept;
   for (Slot& slot : slots_) slot = {};
   held_.clear();
+  // What steps without a result have done to the states of slots is not known.
+  std::fill_n(states_.begin(), std::min(states_.size(), slots_.size()), 0);
   if (kv_kept) return;
+  std::fill(states_.begin(), states_.end(), 0);
   for (std::vector<Block>& group : blocks_) group.assign(group.size(), {});
 }
 
@@ -134,6 +142,8 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
   if (n_tokens > static_cast<uint32_t>(config_.max_batched_tokens)) {
     Fail(absl::StrCat(n_tokens, " tokens"));
   }
+  for (const auto& delta : plan.slots()) MoveState(delta);
+  for (const auto& delta : plan.slots()) SaveState(delta);
   for (const auto& delta : plan.slots()) Write(delta);
   // After all writes: rows of one step run together.
   for (const auto& delta : plan.slots()) CheckReads(delta);
@@ -213,10 +223,46 @@ void StrictStage::Register(const v1::SlotRegistration& registration) {
   slot.n_prompt = registration.n_prompt();
   slot.sampling = registration.sampling();
   slot.tables.resize(blocks_.size());
+  BeginState(registration);
   if (slot.n_prompt == 0 || slot.n_prompt > slot.n_registered ||
       slot.n_registered >= static_cast<uint32_t>(config_.max_model_len)) {
     Fail(absl::StrCat("registers ", slot.n_registered, " tokens, prompt ", slot.n_prompt));
   }
+}
+
+void StrictStage::BeginState(const v1::SlotRegistration& registration) {
+  const uint32_t from = registration.from_state();
+  if (!config_.is_recurrent) {
+    if (from > 0) Fail("begins with a state, but the model has none");
+    return;
+  }
+  const bool is_saved = from > slots_.size() && from <= states_.size();
+  if (from > 0 && !is_saved) return Fail(absl::StrCat("begins with state ", from));
+  states_[registration.slot()] = from > 0 ? states_[from - 1] : TokenSource::kEmptyHistory;
+}
+
+void StrictStage::MoveState(const v1::SlotDelta& delta) {
+  if (!config_.is_recurrent) return;
+  const Slot& slot = slots_[delta.slot()];
+  uint64_t& state = states_[delta.slot()];
+  const uint64_t before =
+      delta.start() == 0 ? TokenSource::kEmptyHistory : slot.hashes[delta.start() - 1];
+  if (state != before) {
+    Fail(
+        absl::StrCat("slot ", delta.slot(), " at ", delta.start(), " has a state of other tokens"));
+  }
+  state = slot.hashes[delta.start() + delta.n_tokens() - 1];
+}
+
+void StrictStage::SaveState(const v1::SlotDelta& delta) {
+  const uint32_t to = delta.save_state();
+  if (to == 0) return;
+  const uint32_t position =
+      SavedPosition(delta.start(), delta.start() + delta.n_tokens(), delta.sample());
+  if (position == 0 || to <= slots_.size() || to > states_.size()) {
+    return Fail(absl::StrCat("slot ", delta.slot(), " saves state ", to, " at ", position));
+  }
+  states_[to - 1] = slots_[delta.slot()].hashes[position - 1];
 }
 
 void StrictStage::AppendToken(Slot& slot, int32_t token) {

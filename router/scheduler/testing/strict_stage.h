@@ -78,6 +78,11 @@ class StrictStage {
   void Save(const v1::KvSave& save);
   void Restore(const v1::KvRestore& restore);
   void Register(const v1::SlotRegistration& registration);
+  // Takes over a saved recurrent state, or begins a new one.
+  void BeginState(const v1::SlotRegistration& registration);
+  // The recurrent state follows the rows.
+  void MoveState(const v1::SlotDelta& delta);
+  void SaveState(const v1::SlotDelta& delta);
   bool CheckDelta(const v1::SlotDelta& delta);
   void AppendToken(Slot& slot, int32_t token);
   void TakeBlocks(const v1::SlotDelta& delta);
@@ -91,6 +96,9 @@ class StrictStage {
   bool kv_kept_ = false;  // of an earlier epoch, so sequences may begin anywhere
   std::vector<Slot> slots_;
   std::vector<std::vector<Block>> blocks_;  // per group and id
+  // Recurrent states by number, those of slots first: the hash of all tokens that one has seen.
+  // 0: it holds nothing.
+  std::vector<uint64_t> states_;
   FakeKvStore* const store_;
   std::map<uint64_t, std::vector<FakeStoredBlock>> held_;  // by fetch
   uint64_t step_ = 0;

@@ -1,0 +1,76 @@
+// The part of KvBlocks that keeps saved states of recurrent layers.
+#include "common/check.h"
+#include "router/scheduler/kv_blocks.h"
+
+namespace stagecoach::router {
+
+bool KvBlocks::HasUsableState(const PrefixTree::Node& node) const {
+  const uint32_t id = node.block(state_group());
+  // The step being planned begins with states that earlier ones have saved.
+  return id != PrefixTree::kNoBlock && states_->saved_by[id] != step_;
+}
+
+void KvBlocks::ForgetState(uint32_t id) { tree_.Forget(state_group(), id); }
+
+std::optional<uint32_t> KvBlocks::SaveState(uint32_t position, StateMarks& marks) {
+  BlockPool& pool = states_->pool;
+  if (!marks.pending) {
+    if (pool.n_free() == 0) return std::nullopt;
+    const BlockPool::Taken taken = pool.Take();
+    if (taken.was_kept) ForgetState(taken.id);
+    marks.pending = SavedState{.id = taken.id};
+  }
+  marks.pending->position = position;
+  marks.pending->step = step_;
+  states_->saved_by[marks.pending->id] = step_;
+  return marks.pending->id;
+}
+
+void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, StateMarks& marks) {
+  const SavedState saved = *marks.pending;
+  const uint32_t n_blocks = saved.position / kBlockTokens;
+  if (prefix.node == nullptr || prefix.n_blocks < n_blocks) return;
+  PrefixTree::Node* const node = PrefixTree::Ancestor(prefix.node, prefix.n_blocks - n_blocks);
+  marks.pending.reset();
+  // Another sequence may have saved the same state first.
+  const bool is_new = node->block(state_group()) == PrefixTree::kNoBlock;
+  if (is_new) tree_.SetBlock(node, state_group(), saved.id);
+  states_->pool.Return(saved.id, /*keep=*/is_new);
+  if (!is_rolling) return;
+  // The one before is given up only now: what is pending is lost if the sequence leaves. Another
+  // sequence may have taken its place meanwhile.
+  if (marks.rolling && tree_.Has(state_group(), marks.rolling->id) &&
+      states_->saved_by[marks.rolling->id] == marks.rolling->step) {
+    ForgetState(marks.rolling->id);
+    states_->pool.Discard(marks.rolling->id);
+  }
+  marks.rolling.reset();
+  if (is_new) marks.rolling = saved;
+}
+
+void KvBlocks::DropStates(StateMarks& marks) {
+  if (marks.pending) states_->pool.Return(marks.pending->id, /*keep=*/false);
+  marks = {};
+}
+
+std::optional<uint32_t> KvBlocks::StateOf(const RememberedPrefix& prefix) {
+  if (!states_ || prefix.node == nullptr) return std::nullopt;
+  const uint32_t id = prefix.node->block(state_group());
+  if (id == PrefixTree::kNoBlock) return std::nullopt;
+  states_->pool.Share(id);
+  states_->pool.Return(id, /*keep=*/true);
+  return id;
+}
+
+void KvBlocks::CheckStates(uint32_t n_pending) const {
+  if (!states_) {
+    SC_CHECK(n_pending == 0);
+    return;
+  }
+  SC_CHECK(states_->pool.n_free() + n_pending == states_->pool.n_total());
+  for (uint32_t id = 0; id < states_->pool.n_total(); ++id) {
+    if (tree_.Has(state_group(), id)) SC_CHECK(states_->pool.n_holders(id) == 0);
+  }
+}
+
+}  // namespace stagecoach::router
