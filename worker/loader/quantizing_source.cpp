@@ -14,7 +14,7 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr size_t kWorthThread = size_t{1} << 16;  // values
+constexpr size_t kEncodedWorthThread = size_t{1} << 16;  // values
 
 class QuantizingSource final : public WeightSource {
  public:
@@ -44,15 +44,16 @@ class QuantizingSource final : public WeightSource {
     const size_t cols = cols_[request], row_bytes = RowBytes(encoding, cols);
     const RowsView view = source_->Rows(request, first_row, n_rows);
     rows_.resize(static_cast<size_t>(n_rows) * row_bytes);
-    SideBySide(static_cast<size_t>(n_rows), kWorthThread / cols + 1, [&](size_t row, size_t end) {
-      std::vector<float> values(cols);
-      for (; row < end; ++row) {
-        for (size_t i = 0; i < cols; ++i) {
-          values[i] = LoadElement(view.data, view.dtype, row * cols + i);
-        }
-        EncodeRows(encoding, values.data(), 1, cols, rows_.data() + row * row_bytes);
-      }
-    });
+    SideBySide(static_cast<size_t>(n_rows), kEncodedWorthThread / cols + 1,
+               [&](size_t row, size_t end) {
+                 std::vector<float> values(cols);
+                 for (; row < end; ++row) {
+                   for (size_t i = 0; i < cols; ++i) {
+                     values[i] = LoadElement(view.data, view.dtype, row * cols + i);
+                   }
+                   EncodeRows(encoding, values.data(), 1, cols, rows_.data() + row * row_bytes);
+                 }
+               });
     return rows_.data();
   }
 
