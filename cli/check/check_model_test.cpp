@@ -121,7 +121,7 @@ TEST_CASE("a model with recurrent layers: its state, what is left out, and where
   options.on_gpus = true;
   const ModelReport on_gpus = CheckModel(options);
   REQUIRE(on_gpus.problems.size() == 1);
-  CHECK_THAT(on_gpus.problems[0].text, ContainsSubstring("run on CPUs only"));
+  CHECK_THAT(on_gpus.problems[0].text, ContainsSubstring("runs on CPUs only"));
   options.on_gpus = false;
   options.config.set_host_kv_bytes(1 << 20);
   const ModelReport with_tiers = CheckModel(options);

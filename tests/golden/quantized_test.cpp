@@ -12,6 +12,8 @@ namespace {
 // Between a third and a half of the reference's own errors in bfloat16, for models of these
 // architectures. The models' other weights are bfloat16, for which some backends round the inputs.
 constexpr Rounding kRoundedInputs{.logits = 4e-3, .prompt_logprobs = 4e-3};
+// gpt-oss, whose reference in bfloat16 is off by 0.29 and 0.16.
+constexpr Rounding kRoundedInputsOfExperts{.logits = 1e-2, .prompt_logprobs = 1e-2};
 
 TEST_CASE("weights that stay quantized give the results of their values") {
   const std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA "/quantized");
@@ -25,7 +27,7 @@ TEST_CASE("weights that stay quantized give the results of their values") {
       REQUIRE(run.ok());
       if (kernels::RoundsInputs(*backend.ops)) {
         CheckRounding(model.name + " as stored, " + backend.name, RoundingOf(**run, model.cases),
-                      kRoundedInputs);
+                      model.name == "mxfp4" ? kRoundedInputsOfExperts : kRoundedInputs);
         continue;
       }
       CheckWithinTolerance(model.name + " as stored, " + backend.name,
