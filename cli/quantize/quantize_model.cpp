@@ -112,7 +112,7 @@ class Writer {
           fmt::format("{} cannot be served: {}", dir, fmt::join(verdict.problems, "; ")));
     }
     SC_ASSIGN_OR_RETURN(source_, worker::OpenCheckpoint(checkpoint, plan.requests));
-    SC_ASSIGN_OR_RETURN(files_, worker::CheckpointFiles::Open(dir));
+    SC_ASSIGN_OR_RETURN(worker::CheckpointFiles files, worker::CheckpointFiles::Open(dir));
     std::map<std::string, Quantized> quantized;  // by the tensor's name in the checkpoint
     for (size_t i = 0; i < plan.requests.size(); ++i) {
       const worker::TensorRequest& request = plan.requests[i];
@@ -124,18 +124,21 @@ class Writer {
                         "serve the model with --quantize instead",
                         request.name));
       }
-      quantized[files_->NameOf(request.name)] = {i, static_cast<size_t>(request.rows),
-                                                 static_cast<size_t>(request.cols), *encoding};
+      quantized[files.NameOf(request.name)] = {i, static_cast<size_t>(request.rows),
+                                               static_cast<size_t>(request.cols), *encoding};
     }
-    for (const std::string& name : files_->Names()) SC_RETURN_IF_ERROR(Add(name, quantized));
+    for (const std::string& name : files.Names()) {
+      SC_RETURN_IF_ERROR(Add(name, quantized, &files));
+    }
     // With a tied embedding it is a module without a tensor of its own.
     if (spec.tied_embedding && !spec.names.lm_head.empty()) ignored_.push_back(spec.names.lm_head);
     if (!modules_.empty()) return absl::OkStatus();
     return absl::UnimplementedError("no matrix of the model divides into groups of 32 inputs");
   }
 
-  absl::Status Add(const std::string& name, const std::map<std::string, Quantized>& quantized) {
-    Item item{.found = files_->FindExact(name), .quantized = {}, .tensors = {}};
+  absl::Status Add(const std::string& name, const std::map<std::string, Quantized>& quantized,
+                   worker::CheckpointFiles* files) {
+    Item item{.found = files->FindExact(name), .quantized = {}, .tensors = {}};
     SC_RETURN_IF_ERROR(item.found.file_error);
     const worker::StoredTensor* const stored = item.found.entry;
     if (item.found.file == nullptr || stored == nullptr) return absl::OkStatus();
@@ -143,7 +146,7 @@ class Writer {
       return absl::InvalidArgumentError(fmt::format(
           "{}: only safetensors can be quantized; write them first (transformers: from_pretrained, "
           "then save_pretrained)",
-          files_->source()));
+          files->source()));
     }
     const uint64_t n_bytes = stored->end - stored->begin;
     report_.bytes_before += n_bytes;
@@ -250,7 +253,6 @@ class Writer {
   const QuantizeOptions& options_;
   const QuantizeProgress& progress_;
   std::unique_ptr<worker::WeightSource> source_;
-  std::optional<worker::CheckpointFiles> files_;
   std::vector<Item> items_;
   ModulesByGroup modules_;            // that are quantized
   std::vector<std::string> ignored_;  // that are not

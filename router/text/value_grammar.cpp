@@ -94,6 +94,7 @@ class RuleWriter {
       : family_(family),
         form_(IsTagged() ? &XmlFormOf(family) : nullptr),
         tool_(tool),
+        strict_(tool.strict.value_or(true)),
         tokenizer_(tokenizer),
         root_(ReadSchema(tool.parameters)) {}
 
@@ -145,6 +146,7 @@ class RuleWriter {
   const ToolFamily family_;
   const XmlForm* const form_;  // null: no family with tags
   const ToolSpec& tool_;
+  const bool strict_;
   const text::Tokenizer& tokenizer_;
   const json::value root_;
   std::string name_;
@@ -157,7 +159,7 @@ class RuleWriter {
 };
 
 void RuleWriter::Refuse(std::string_view place, std::string_view what) {
-  if (!status_.ok() || (!*tool_.strict && n_rules_ < kMostRules)) return;
+  if (!status_.ok() || (!strict_ && n_rules_ < kMostRules)) return;
   status_ = absl::InvalidArgumentError(
       fmt::format("{}.function.parameters: at {}: {}", tool_.place, place, what));
 }
@@ -194,7 +196,7 @@ json::object RuleWriter::WithDefinitions(json::object schema) const {
 }
 
 std::string RuleWriter::Json(const std::string& rule, json::object schema) {
-  AddRule(rule, JsonLark(WithDefinitions(std::move(schema)), *tool_.strict));
+  AddRule(rule, JsonLark(WithDefinitions(std::move(schema)), strict_));
   return rule;
 }
 
@@ -425,6 +427,7 @@ void RuleWriter::Members(const std::string& rule, const json::value* schema,
   }
   if (IsTagged()) {
     std::vector<std::string> parts;
+    parts.reserve(members.size());
     for (size_t i = 0; i < members.size(); ++i) {
       parts.push_back(fmt::format("{}_{}{}", rule, i, members[i].is_required ? "" : "?"));
     }

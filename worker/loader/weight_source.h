@@ -79,6 +79,7 @@ class WeightSource {
 };
 
 struct CheckpointOptions {
+  // A path alone is a checkpoint. NOLINTNEXTLINE(google-explicit-constructor)
   CheckpointOptions(std::string model, std::string adapter = "",
                     std::optional<Code> quantize = std::nullopt)
       : model_path(std::move(model)), adapter_dir(std::move(adapter)), quantize_to(quantize) {}
