@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/text/testing/cut_text.h"
 #include "router/text/tool_calls.h"
 
 namespace stagecoach::router {
@@ -21,7 +22,7 @@ const ToolSchemas kTools = std::make_shared<ToolSchemaList>(
               "m": {"type": ["string", "null"]}}})"},
                    {"g", ""}});
 
-Answer ReadPieces(ToolFamily family, const std::vector<std::string_view>& pieces, bool parallel) {
+Answer ReadOnce(ToolFamily family, const Pieces& pieces, bool parallel) {
   ToolCallParser parser({.family = family, .tools = kTools, .parallel = parallel}, "key");
   Answer answer;
   const auto take = [&](const ToolCallParser::Output& out) {
@@ -32,27 +33,13 @@ Answer ReadPieces(ToolFamily family, const std::vector<std::string_view>& pieces
       answer.calls.back() += piece.arguments;
     }
   };
-  for (const std::string_view piece : pieces) {
-    ToolCallParser::Output out;
-    parser.Push(piece, &out);
-    take(out);
-  }
-  ToolCallParser::Output out;
-  parser.End(&out);
-  take(out);
+  ReadPieces(parser, pieces, take);
   return answer;
 }
 
 Answer Read(ToolFamily family, std::string_view text, bool parallel = true) {
-  const Answer whole = ReadPieces(family, {text}, parallel);
-  std::vector<std::string_view> bytes;
-  for (size_t i = 0; i < text.size(); ++i) {
-    INFO("cut at " << i << " of " << text);
-    REQUIRE(ReadPieces(family, {text.substr(0, i), text.substr(i)}, parallel) == whole);
-    bytes.push_back(text.substr(i, 1));
-  }
-  REQUIRE(ReadPieces(family, bytes, parallel) == whole);
-  return whole;
+  return ReadCutAnywhere(text,
+                         [&](const Pieces& pieces) { return ReadOnce(family, pieces, parallel); });
 }
 
 TEST_CASE("Qwen with tags: values have the types of the schema") {

@@ -33,6 +33,33 @@ class CallReader {
   std::string arguments_;
 };
 
+// A reader that goes from state to state. State: an enum with kDone and kFailed, among others.
+template <typename State>
+class SteppedCallReader : public CallReader {
+ public:
+  size_t Push(std::string_view text) final {
+    size_t at = 0;
+    while (at < text.size() && !done() && !failed()) {
+      const State before = state_;
+      const size_t n = Step(text.substr(at));
+      at += n;
+      if (n == 0 && state_ == before) break;
+    }
+    return at;
+  }
+  bool done() const final { return state_ == State::kDone; }
+  bool failed() const final { return state_ == State::kFailed; }
+
+ protected:
+  explicit SteppedCallReader(State first) : state_(first) {}
+
+  // Consumes part of `text`, which is not empty, and returns the number of its bytes; 0: more text
+  // is needed, or the state changed.
+  virtual size_t Step(std::string_view text) = 0;
+
+  State state_;
+};
+
 // The longest name of a tool or an argument.
 inline constexpr size_t kMaxNameBytes = 256;
 

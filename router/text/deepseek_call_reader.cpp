@@ -17,17 +17,6 @@ std::string_view Trim(std::string_view text) {
 
 }  // namespace
 
-size_t DeepSeekCallReader::Push(std::string_view text) {
-  size_t at = 0;
-  while (!done() && !failed()) {
-    const State before = state_;
-    const size_t n = Step(text.substr(at));
-    at += n;
-    if (n == 0 && state_ == before) break;
-  }
-  return at;
-}
-
 size_t DeepSeekCallReader::Step(std::string_view text) {
   switch (state_) {
     case State::kBegin:

@@ -13,18 +13,19 @@ inline constexpr std::string_view kDeepSeekCallBegin = "<｜tool▁call▁begin�
                                   kDeepSeekSeparator = "<｜tool▁sep｜>",
                                   kDeepSeekCallEnd = "<｜tool▁call▁end｜>";
 
+// What a DeepSeekCallReader reads.
+enum class DeepSeekCallState : uint8_t { kBegin, kHead, kName, kArguments, kEnd, kDone, kFailed };
+
 // Reads both forms: "f<｜tool▁sep｜>{...}" and "function<｜tool▁sep｜>f\n```json\n{...}\n```",
 // between the marks of a call.
-class DeepSeekCallReader final : public CallReader {
+class DeepSeekCallReader final : public SteppedCallReader<DeepSeekCallState> {
  public:
-  size_t Push(std::string_view text) override;
-  bool done() const override { return state_ == State::kDone; }
-  bool failed() const override { return state_ == State::kFailed; }
+  DeepSeekCallReader() : SteppedCallReader(State::kBegin) {}
 
  private:
-  enum class State : uint8_t { kBegin, kHead, kName, kArguments, kEnd, kDone, kFailed };
+  using State = DeepSeekCallState;
 
-  size_t Step(std::string_view text);
+  size_t Step(std::string_view text) override;
   size_t Begin(std::string_view text);
   size_t Head(std::string_view text);
   size_t Name(std::string_view text);
@@ -32,7 +33,6 @@ class DeepSeekCallReader final : public CallReader {
   size_t CallEnd(std::string_view text);
   bool SetName(std::string_view name);
 
-  State state_ = State::kBegin;
   std::string head_;  // before the separator
   JsonValueEnd end_;
 };

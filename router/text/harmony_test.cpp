@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/text/testing/cut_text.h"
 
 namespace stagecoach::router {
 namespace {
@@ -17,8 +18,7 @@ struct Answer {
 
 const HarmonyReader::Options kWithTools{.tools = ToolCallOptions{.family = ToolFamily::kHarmony}};
 
-Answer ReadPieces(const HarmonyReader::Options& options,
-                  const std::vector<std::string_view>& pieces) {
+Answer ReadOnce(const HarmonyReader::Options& options, const Pieces& pieces) {
   HarmonyReader reader(options, "key");
   Answer answer;
   const auto take = [&](const HarmonyReader::Output& out) {
@@ -31,28 +31,13 @@ Answer ReadPieces(const HarmonyReader::Options& options,
       answer.calls.back() += piece.arguments;
     }
   };
-  for (const std::string_view piece : pieces) {
-    HarmonyReader::Output out;
-    reader.Push(piece, &out);
-    take(out);
-  }
-  HarmonyReader::Output out;
-  reader.End(&out);
-  take(out);
+  ReadPieces(reader, pieces, take);
   CHECK(reader.n_calls() == answer.calls.size());
   return answer;
 }
 
 Answer Read(std::string_view text, const HarmonyReader::Options& options = kWithTools) {
-  const Answer whole = ReadPieces(options, {text});
-  std::vector<std::string_view> bytes;
-  for (size_t i = 0; i < text.size(); ++i) {
-    INFO("cut at " << i << " of " << text);
-    REQUIRE(ReadPieces(options, {text.substr(0, i), text.substr(i)}) == whole);
-    bytes.push_back(text.substr(i, 1));
-  }
-  REQUIRE(ReadPieces(options, bytes) == whole);
-  return whole;
+  return ReadCutAnywhere(text, [&](const Pieces& pieces) { return ReadOnce(options, pieces); });
 }
 
 TEST_CASE("Harmony: channels become reasoning, content and calls") {

@@ -24,17 +24,6 @@ char Closing(char open) { return open == '(' ? ')' : open == '[' ? ']' : '}'; }
 
 }  // namespace
 
-size_t LiteralCallReader::Push(std::string_view text) {
-  size_t at = 0;
-  while (!done() && !failed()) {
-    const State before = state_;
-    const size_t n = at < text.size() ? Step(text.substr(at)) : 0;
-    at += n;
-    if (n == 0 && (state_ == before || at == text.size())) break;
-  }
-  return at;
-}
-
 size_t LiteralCallReader::Step(std::string_view text) {
   const bool skips = state_ != State::kName && state_ != State::kKeyWord &&
                      state_ != State::kWord && state_ != State::kString;

@@ -14,36 +14,37 @@ enum class LiteralForm : uint8_t {
   kGemma,   // call:f{a:1,b:<|"|>x<|"|>,c:[true,{k:null}]}
 };
 
+// What a LiteralCallReader reads.
+enum class LiteralCallState : uint8_t {
+  kName,
+  kKeyOrEnd,  // behind an opening bracket of members
+  kKey,
+  kKeyWord,  // inside a key without quotes
+  kColon,    // before what separates a key from its value
+  kItemOrEnd,
+  kValue,
+  kWord,    // inside a number or literal
+  kString,  // inside a string, which may be a key
+  kAfterValue,
+  kDone,
+  kFailed,
+};
+
 // Gives arguments as one JSON object, piece by piece. Values may be nested; their literals may have
 // JSON's or Python's spelling. A word that is no literal becomes a string.
-class LiteralCallReader final : public CallReader {
+class LiteralCallReader final : public SteppedCallReader<LiteralCallState> {
  public:
-  explicit LiteralCallReader(LiteralForm form) : is_gemma_(form == LiteralForm::kGemma) {}
+  explicit LiteralCallReader(LiteralForm form)
+      : SteppedCallReader(State::kName), is_gemma_(form == LiteralForm::kGemma) {}
 
-  size_t Push(std::string_view text) override;
   void End(std::string_view rest) override;
-  bool done() const override { return state_ == State::kDone; }
-  bool failed() const override { return state_ == State::kFailed; }
 
  private:
-  enum class State : uint8_t {
-    kName,
-    kKeyOrEnd,  // behind an opening bracket of members
-    kKey,
-    kKeyWord,  // inside a key without quotes
-    kColon,    // before what separates a key from its value
-    kItemOrEnd,
-    kValue,
-    kWord,    // inside a number or literal
-    kString,  // inside a string, which may be a key
-    kAfterValue,
-    kDone,
-    kFailed,
-  };
+  using State = LiteralCallState;
 
   // Each consumes the byte `c`, or part of `text`, and returns the number of bytes; 0: more text is
   // needed, or the state changed.
-  size_t Step(std::string_view text);
+  size_t Step(std::string_view text) override;
   size_t Name(std::string_view text);
   size_t Key(std::string_view text);
   size_t KeyWord(std::string_view text);
@@ -64,7 +65,6 @@ class LiteralCallReader final : public CallReader {
   void Fail();
 
   const bool is_gemma_;
-  State state_ = State::kName;
   std::string stack_;       // open brackets
   bool is_key_ = false;     // the string is a key
   bool has_comma_ = false;  // and nothing has come behind it

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/text/testing/cut_text.h"
 
 namespace stagecoach::router {
 namespace {
@@ -19,7 +20,7 @@ struct Answer {
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 
-Answer Read(const ToolCallParser::Options& options, const std::vector<std::string_view>& pieces) {
+Answer Read(const ToolCallParser::Options& options, const Pieces& pieces) {
   ToolCallParser parser(options, "key");
   Answer answer;
   const auto take = [&](const ToolCallParser::Output& out) {
@@ -34,14 +35,7 @@ Answer Read(const ToolCallParser::Options& options, const std::vector<std::strin
       answer.calls.back().arguments += piece.arguments;
     }
   };
-  for (const std::string_view piece : pieces) {
-    ToolCallParser::Output out;
-    parser.Push(piece, &out);
-    take(out);
-  }
-  ToolCallParser::Output out;
-  parser.End(&out);
-  take(out);
+  ReadPieces(parser, pieces, take);
   CHECK(parser.n_calls() == answer.calls.size());
   return answer;
 }
@@ -51,15 +45,7 @@ const ToolSchemas kTools =
 
 Answer ReadCutAnywhere(ToolFamily family, std::string_view text, bool parallel = true) {
   const ToolCallParser::Options options{.family = family, .tools = kTools, .parallel = parallel};
-  const Answer whole = Read(options, {text});
-  std::vector<std::string_view> bytes;
-  for (size_t i = 0; i < text.size(); ++i) {
-    INFO("cut at " << i << " of " << text);
-    REQUIRE(Read(options, {text.substr(0, i), text.substr(i)}) == whole);
-    bytes.push_back(text.substr(i, 1));
-  }
-  REQUIRE(Read(options, bytes) == whole);
-  return whole;
+  return router::ReadCutAnywhere(text, [&](const Pieces& pieces) { return Read(options, pieces); });
 }
 
 const std::vector<Call> kBoth = {{"weather", R"({"city": "Åre", "n": [1, {"}": "]"}]})"},

@@ -48,17 +48,6 @@ const XmlForm& XmlFormOf(ToolFamily family) {
   }
 }
 
-size_t XmlCallReader::Push(std::string_view text) {
-  size_t at = 0;
-  while (!done() && !failed()) {
-    const State before = state_;
-    const size_t n = Step(text.substr(at));
-    at += n;
-    if (n == 0 && state_ == before) break;
-  }
-  return at;
-}
-
 size_t XmlCallReader::Step(std::string_view text) {
   switch (state_) {
     case State::kBegin:

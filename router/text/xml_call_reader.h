@@ -29,34 +29,37 @@ struct XmlForm {
 // REQUIRES: one of the families with tags.
 const XmlForm& XmlFormOf(ToolFamily family);
 
+// What a XmlCallReader reads.
+enum class XmlCallState : uint8_t {
+  kBegin,
+  kName,
+  kMembers,  // before an argument or the end
+  kKey,
+  kValueBegin,  // before value_begin
+  kValue,
+  kDone,
+  kFailed,
+};
+
 // Gives arguments as one JSON object. Strings are given while they come; other values, and those
 // that the schema lets be strings or something else, at their end.
-class XmlCallReader final : public CallReader {
+class XmlCallReader final : public SteppedCallReader<XmlCallState> {
  public:
   // `form` and `end_tag` outlive the reader. `end_tag`: the tag behind calls of a form without
   // call_end.
   XmlCallReader(const XmlForm* form, std::string_view end_tag, ToolSchemas schemas)
-      : form_(*form), end_tag_(end_tag), schemas_(std::move(schemas)) {}
+      : SteppedCallReader(State::kBegin),
+        form_(*form),
+        end_tag_(end_tag),
+        schemas_(std::move(schemas)) {}
 
-  size_t Push(std::string_view text) override;
   void End(std::string_view rest) override;
-  bool done() const override { return state_ == State::kDone; }
-  bool failed() const override { return state_ == State::kFailed; }
 
  private:
-  enum class State : uint8_t {
-    kBegin,
-    kName,
-    kMembers,  // before an argument or the end
-    kKey,
-    kValueBegin,  // before value_begin
-    kValue,
-    kDone,
-    kFailed,
-  };
+  using State = XmlCallState;
   // Each consumes part of `text` and returns the number of its bytes; 0: more text is needed, or
   // the state changed.
-  size_t Step(std::string_view text);
+  size_t Step(std::string_view text) override;
   size_t Begin(std::string_view text);
   size_t Name(std::string_view text);
   size_t Members(std::string_view text);
@@ -71,7 +74,6 @@ class XmlCallReader final : public CallReader {
   const XmlForm& form_;
   const std::string_view end_tag_;
   const ToolSchemas schemas_;
-  State state_ = State::kBegin;
   std::optional<ArgumentTypes> types_;  // absent: the tool is unknown
   JsonTypes type_ = kJsonAny;           // of the value being read
   bool has_member_ = false;
