@@ -118,14 +118,15 @@ class Writer {
       const worker::TensorRequest& request = plan.requests[i];
       const std::optional<Encoding> encoding = source_->encoding(i);
       if (!encoding || !IsQuantized(encoding->code)) continue;
-      if (request.is_stacked()) {
-        return absl::UnimplementedError(
-            fmt::format("{}: has no form in compressed-tensors, because it holds several matrices; "
-                        "serve the model with --quantize instead",
-                        request.name));
+      const std::string name = files.NameOf(request.name);
+      if (request.is_stacked() || name.empty()) {
+        return absl::UnimplementedError(fmt::format(
+            "{}: has no form in compressed-tensors, because one tensor holds several matrices; "
+            "serve the model with --quantize instead",
+            request.name));
       }
-      quantized[files.NameOf(request.name)] = {i, static_cast<size_t>(request.rows),
-                                               static_cast<size_t>(request.cols), *encoding};
+      quantized[name] = {i, static_cast<size_t>(request.rows), static_cast<size_t>(request.cols),
+                         *encoding};
     }
     for (const std::string& name : files.Names()) {
       SC_RETURN_IF_ERROR(Add(name, quantized, &files));

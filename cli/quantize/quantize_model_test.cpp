@@ -79,6 +79,11 @@ TEST_CASE("what cannot be quantized is refused with the reason") {
     return QuantizeModel({.model = model, .out = out}, nullptr).status().ToString();
   };
   CHECK_THAT(error(Golden("gpt2"), dir.File("a")), ContainsSubstring("serve it with --quantize"));
+  for (const char* stacked : {"gpt-oss", "qwen3-5-moe"}) {
+    CAPTURE(stacked);
+    CHECK_THAT(error(Golden(stacked), dir.File("stacked")), ContainsSubstring("several matrices"));
+    CHECK(!std::filesystem::exists(dir.File("stacked")));
+  }
   dir.Write("full/file", "x");
   CHECK_THAT(error(Golden("qwen3"), dir.File("full")), ContainsSubstring("name a new folder"));
   REQUIRE(QuantizeModel({.model = Golden("qwen3"), .out = dir.File("b")}, nullptr).ok());
