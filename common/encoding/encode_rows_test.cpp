@@ -65,8 +65,8 @@ TEST_CASE("quantized rows are as near to the values as the format allows") {
   constexpr size_t kCols = 256;
   constexpr float kSize = 0.02F;
   const std::vector<float> values = NormalValues(64 * kCols, kSize);
-  // Of normal values; the step of the largest of 128 values, which is near 2.7 deviations, divided
-  // by sqrt(12), is 0.11 for INT4. FP8 rounds to 4 significant bits.
+  // The values are normal. The largest of 128 is near 2.7 deviations, so that INT4's step divided
+  // by sqrt(12) is 0.11 of a deviation. FP8 rounds to 4 significant bits.
   for (const auto& [code, most] : {std::pair(Code::kInt4, 0.11), std::pair(Code::kInt8, 0.007),
                                    std::pair(Code::kFp8, 0.027)}) {
     const Encoding encoding = *EncodingFor(code, DType::kBF16, kCols);

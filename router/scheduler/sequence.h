@@ -82,7 +82,7 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   uint64_t last_step = 0;      // last step with a row of this sequence
   BlockTables tables;          // per KV group; they cover positions [0, next_position)
   RememberedPrefix prefix;     // remembered part of the tables
-  // Of a model with recurrent layers: the saved states, and the one that it begins with.
+  // The saved states of recurrent layers, and the one that the sequence begins with.
   StateMarks states;
   std::optional<uint32_t> from_state;
 };

@@ -37,9 +37,9 @@ struct KvPlan {
   uint64_t kv_blocks = 0;          // of the widest group: the pool size in the usual sense
   // Tokens; as requested, or the most that the whole pool can hold for one sequence.
   int32_t max_model_len = 0;
-  // Of recurrent layers, whose states take part of the memory. The number of sequences that may run
-  // at the same time, or as requested: each has a state. n_states counts these and, after them,
-  // those that the prefix cache saves. 0: no layer is recurrent.
+  // The number of sequences that may run at the same time. It is lower than requested if the states
+  // of recurrent layers would take too much of the memory: each sequence has one. n_states counts
+  // these and, after them, those that the prefix cache saves. 0: no layer is recurrent.
   int32_t max_sequences = 0;
   uint64_t n_states = 0;
 };

@@ -290,8 +290,8 @@ MODELS = {
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe"}
 
 
-# Of models whose seed is not 100 plus their place in the list. Those with experts have seeds for which no row has two
-# experts, or groups of them, whose scores are nearly the same: rounding would choose between them.
+# These models' seeds are not 100 plus their place in the list. With the seeds of those with experts, no row has two experts,
+# or groups of them, whose scores are nearly the same: rounding would choose between them.
 SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120, "qwen3-next": 116,
          "qwen3-5": 117, "qwen3-5-moe": 118}
 
@@ -318,7 +318,7 @@ def randomise(model, dtype, seed):
             ends_block = name.removesuffix(".weight").endswith(
                 ("o_proj", "out_proj", "down_proj", "fc2", "c_proj")
             )
-            # Of GPT-2's Conv1D, and of gpt-oss's experts, [n, inputs, outputs]; other experts are [n, outputs, inputs].
+            # GPT-2's Conv1D and gpt-oss's experts are [inputs, outputs]; all other matrices are [outputs, inputs].
             inputs_first = ".c_" in name or (".experts." in name and getattr(model.config, "swiglu_limit", 0))
             n_inputs = weight.shape[-2 if inputs_first else -1]
             weight.copy_((end_gain if ends_block else 1.2) * noise / n_inputs**0.5)

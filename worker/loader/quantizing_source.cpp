@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "common/encoding/encode_rows.h"
 #include "common/encoding/rows.h"
-#include "common/float_convert.h"
 #include "worker/loader/side_by_side.h"
 #include "worker/loader/weight_source.h"
 
@@ -39,8 +38,9 @@ class QuantizingSource final : public WeightSource {
   }
 
   const void* StoredRows(size_t request, int64_t first_row, int64_t n_rows) override {
-    if (!encodings_[request]) return source_->StoredRows(request, first_row, n_rows);
-    const Encoding& encoding = *encodings_[request];
+    const std::optional<Encoding>& quantized = encodings_[request];
+    if (!quantized) return source_->StoredRows(request, first_row, n_rows);
+    const Encoding& encoding = *quantized;
     const size_t cols = cols_[request], row_bytes = RowBytes(encoding, cols);
     const RowsView view = source_->Rows(request, first_row, n_rows);
     rows_.resize(static_cast<size_t>(n_rows) * row_bytes);
@@ -48,9 +48,9 @@ class QuantizingSource final : public WeightSource {
                [&](size_t row, size_t end) {
                  std::vector<float> values(cols);
                  for (; row < end; ++row) {
-                   for (size_t i = 0; i < cols; ++i) {
-                     values[i] = LoadElement(view.data, view.dtype, row * cols + i);
-                   }
+                   const size_t at = row * cols * DTypeBytes(view.dtype);
+                   DecodeRows(CodeOf(view.dtype), static_cast<const char*>(view.data) + at, 1, cols,
+                              values.data());
                    EncodeRows(encoding, values.data(), 1, cols, rows_.data() + row * row_bytes);
                  }
                });

@@ -33,7 +33,7 @@ struct LayerInputs {
   const LayerSpec& layer;
   const kernels::RopeTable* rope;  // null: learned positions
   kernels::KvLayer kv;             // of a layer that is not recurrent
-  // Of a recurrent layer: see DeltaNetArgs.
+  // A recurrent layer has these: see DeltaNetArgs.
   float* states;
   std::span<const kernels::StateSave> saves;
 };

@@ -52,8 +52,8 @@ class Planner {
     const int32_t hidden = spec_.hidden_size;
     const bool post_norms = spec_.norm_placement == NormPlacement::kBeforeAndAfter;
     Norm(&to->attn_norm, &to->attn_norm_bias, names.attn_norm, hidden);
-    if (spec_.layers[static_cast<size_t>(layer)].is_recurrent) {
-      Recurrent(to);
+    if (spec_.recurrent && spec_.layers[static_cast<size_t>(layer)].is_recurrent) {
+      Recurrent(*spec_.recurrent, to);
     } else {
       Attention(to);
     }
@@ -96,10 +96,10 @@ class Planner {
     Linear(&to->o, &to->o_bias, spec_.o_bias, attn_width, {{names.o, spec_.hidden_size}});
   }
 
-  void Recurrent(LayerWeights* to) {
-    const RecurrentSpec& recurrent = *spec_.recurrent;
+  void Recurrent(const RecurrentSpec& recurrent, LayerWeights* to) {
     const RecurrentShape& shape = recurrent.shape;
     const int32_t hidden = spec_.hidden_size;
+    // --quantize leaves this matrix as it is: rows of it decide how fast a state decays.
     if (recurrent.qkvz.empty()) {
       Matrix(&to->qkv, hidden,
              {{recurrent.qkv, shape.n_channels()},
@@ -158,12 +158,12 @@ class Planner {
         return WithNumber(WithNumber(pattern, layer_), e);
       };
       const std::string gate = name(names.expert_gate), up = name(names.expert_up);
-      Matrix(&to->expert_up[static_cast<size_t>(e)], hidden, {{gate, width}, {up, width}},
-             /*transposed=*/false, /*is_linear=*/true);
+      Linear(&to->expert_up[static_cast<size_t>(e)], nullptr, /*has_bias=*/false, hidden,
+             {{gate, width}, {up, width}});
       MayBeFused(names.fused_expert_up, experts.n_experts, e);
       const std::string down = name(names.expert_down);
-      Matrix(&to->expert_down[static_cast<size_t>(e)], width, {{down, hidden}},
-             /*transposed=*/false, /*is_linear=*/true);
+      Linear(&to->expert_down[static_cast<size_t>(e)], nullptr, /*has_bias=*/false, width,
+             {{down, hidden}});
       MayBeFused(names.fused_expert_down, experts.n_experts, e);
     }
   }

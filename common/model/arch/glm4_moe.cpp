@@ -37,11 +37,8 @@ void ReadGlm4Moe(ConfigReader& config, ModelSpec& spec) {
     names.q_norm = "model.layers.{}.self_attn.q_norm";
     names.k_norm = "model.layers.{}.self_attn.k_norm";
   }
-  names.router = "model.layers.{}.mlp.gate";
+  SetExpertNames(names);
   names.router_correction = "model.layers.{}.mlp.gate.e_score_correction_bias";
-  names.expert_gate = "model.layers.{}.mlp.experts.{}.gate_proj";
-  names.expert_up = "model.layers.{}.mlp.experts.{}.up_proj";
-  names.expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
   spec.shared_expert.gate = "model.layers.{}.mlp.shared_experts.gate_proj";
   spec.shared_expert.up = "model.layers.{}.mlp.shared_experts.up_proj";
   spec.shared_expert.down = "model.layers.{}.mlp.shared_experts.down_proj";

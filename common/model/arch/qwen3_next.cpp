@@ -3,8 +3,6 @@
 // zero-centred. MLPs are dense, or experts beside a shared one.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 
@@ -77,18 +75,10 @@ void ReadSparse(ConfigReader& config, const ExpertSpec& defaults, ModelSpec& spe
               config.Int("moe_intermediate_size", 1, kMaxWidth, 512), spec);
   SharedExpertSpec& shared = spec.shared_expert;
   shared.intermediate_size = config.Int("shared_expert_intermediate_size", 1, kMaxWidth, 512);
-  const int32_t step = config.Int("decoder_sparse_step", 1, kMaxLayers, 1);
-  const std::vector<int32_t> dense = config.IntOrInts("mlp_only_layers", 0, kMaxLayers);
+  ReadQwenSparseLayers(config, spec);
   if (!config.ok()) return;
-  for (int32_t i = 0; i < spec.n_layers(); ++i) {
-    spec.layers[static_cast<size_t>(i)].has_experts =
-        (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
-  }
   TensorNames& names = spec.names;
-  names.router = "model.layers.{}.mlp.gate";
-  names.expert_gate = "model.layers.{}.mlp.experts.{}.gate_proj";
-  names.expert_up = "model.layers.{}.mlp.experts.{}.up_proj";
-  names.expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
+  SetExpertNames(names);
   names.fused_expert_up = "model.layers.{}.mlp.experts.gate_up_proj";
   names.fused_expert_down = "model.layers.{}.mlp.experts.down_proj";
   shared.row_gate = "model.layers.{}.mlp.shared_expert_gate";

@@ -127,6 +127,16 @@ void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertS
   }
 }
 
+void ReadQwenSparseLayers(ConfigReader& config, ModelSpec& spec) {
+  const int32_t step = config.Int("decoder_sparse_step", 1, kMaxLayers, 1);
+  const std::vector<int32_t> dense = config.IntOrInts("mlp_only_layers", 0, kMaxLayers);
+  if (!config.ok()) return;
+  for (int32_t i = 0; i < spec.n_layers(); ++i) {
+    spec.layers[static_cast<size_t>(i)].has_experts =
+        (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
+  }
+}
+
 void ReadSigmoidRouting(ConfigReader& config, ModelSpec& spec) {
   const SigmoidRouting routing{
       .n_groups = config.Int("n_group", 1, kMaxExperts, 1),
@@ -167,6 +177,13 @@ TensorNames LlamaTensorNames() {
   names.up = "model.layers.{}.mlp.up_proj";
   names.down = "model.layers.{}.mlp.down_proj";
   return names;
+}
+
+void SetExpertNames(TensorNames& names) {
+  names.router = "model.layers.{}.mlp.gate";
+  names.expert_gate = "model.layers.{}.mlp.experts.{}.gate_proj";
+  names.expert_up = "model.layers.{}.mlp.experts.{}.up_proj";
+  names.expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
 }
 
 void SetGemmaCommon(ConfigReader& config, ModelSpec& spec) {

@@ -70,6 +70,8 @@ void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec);
 void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertSpec& defaults,
                  int32_t width, ModelSpec& spec);
 
+// Qwen: every decoder_sparse_step-th layer has experts, except those of mlp_only_layers.
+void ReadQwenSparseLayers(ConfigReader& config, ModelSpec& spec);
 // Scores by sigmoid: n_group, topk_group and routed_scaling_factor. After ReadExperts.
 void ReadSigmoidRouting(ConfigReader& config, ModelSpec& spec);
 
@@ -78,6 +80,8 @@ float UsualAttentionScale(const ModelSpec& spec);
 
 // Names such as model.layers.{}.self_attn.q_proj. Gemma's own files set its four norms per layer.
 TensorNames LlamaTensorNames();
+// Router and experts as model.layers.{}.mlp.gate and model.layers.{}.mlp.experts.{}.gate_proj.
+void SetExpertNames(TensorNames& names);
 
 // Gemma 1 to 3: norms, names, activation, embedding scale.
 void SetGemmaCommon(ConfigReader& config, ModelSpec& spec);
