@@ -124,7 +124,7 @@ class KvBlocks {
   void Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta);
 
   // The step being planned.
-  void BeginStep(uint64_t step) { step_ = step; }
+  void BeginStep(uint64_t step);
   // Takes a place for the state that the step being planned saves at `position`, if there is one.
   // Returns its number.
   std::optional<uint32_t> SaveState(uint32_t position, StateMarks& marks);
@@ -230,6 +230,8 @@ class KvBlocks {
   int state_group() const { return n_groups(); }
   bool HasUsableState(const PrefixTree::Node& node) const;
   void ForgetState(uint32_t id);
+  // Gives up a place that the tree does not have.
+  void FreeState(const SavedState& saved);
 
   struct Group {
     uint32_t window;  // tokens; 0: full attention
@@ -240,6 +242,9 @@ class KvBlocks {
   struct States {
     BlockPool pool;
     std::vector<uint64_t> saved_by;  // by state: the last step that saves it
+    // Places that nobody needs any more, but that the step being planned writes. It must not write
+    // them twice: stages compute the sequences of a step side by side.
+    std::vector<uint32_t> written = {};
   };
   std::optional<States> states_;  // set if the model has recurrent layers
   uint64_t step_ = 0;             // being planned

@@ -10,6 +10,21 @@ bool KvBlocks::HasUsableState(const PrefixTree::Node& node) const {
   return id != PrefixTree::kNoBlock && states_->saved_by[id] != step_;
 }
 
+void KvBlocks::BeginStep(uint64_t step) {
+  step_ = step;
+  if (!states_) return;
+  for (const uint32_t id : states_->written) states_->pool.Return(id, /*keep=*/false);
+  states_->written.clear();
+}
+
+void KvBlocks::FreeState(const SavedState& saved) {
+  if (saved.step == step_) {
+    states_->written.push_back(saved.id);
+  } else {
+    states_->pool.Return(saved.id, /*keep=*/false);
+  }
+}
+
 void KvBlocks::ForgetState(uint32_t id) { tree_.Forget(state_group(), id); }
 
 std::optional<uint32_t> KvBlocks::SaveState(uint32_t position, StateMarks& marks) {
@@ -17,6 +32,10 @@ std::optional<uint32_t> KvBlocks::SaveState(uint32_t position, StateMarks& marks
   if (!marks.pending) {
     if (pool.n_free() == 0) return std::nullopt;
     const BlockPool::Taken taken = pool.Take();
+    if (taken.was_kept && states_->saved_by[taken.id] == step_) {
+      pool.Return(taken.id, /*keep=*/true);  // this step writes even the oldest one
+      return std::nullopt;
+    }
     if (taken.was_kept) ForgetState(taken.id);
     marks.pending = SavedState{.id = taken.id};
   }
@@ -34,8 +53,12 @@ void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, St
   marks.pending.reset();
   // Another sequence may have saved the same state first.
   const bool is_new = node->block(state_group()) == PrefixTree::kNoBlock;
-  if (is_new) tree_.SetBlock(node, state_group(), saved.id);
-  states_->pool.Return(saved.id, /*keep=*/is_new);
+  if (is_new) {
+    tree_.SetBlock(node, state_group(), saved.id);
+    states_->pool.Return(saved.id, /*keep=*/true);
+  } else {
+    FreeState(saved);
+  }
   if (!is_rolling) return;
   // The one before is given up only now: what is pending is lost if the sequence leaves. Another
   // sequence may have taken its place meanwhile.
@@ -49,7 +72,7 @@ void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, St
 }
 
 void KvBlocks::DropStates(StateMarks& marks) {
-  if (marks.pending) states_->pool.Return(marks.pending->id, /*keep=*/false);
+  if (marks.pending) FreeState(*marks.pending);
   marks = {};
 }
 
@@ -67,7 +90,7 @@ void KvBlocks::CheckStates(uint32_t n_pending) const {
     SC_CHECK(n_pending == 0);
     return;
   }
-  SC_CHECK(states_->pool.n_free() + n_pending == states_->pool.n_total());
+  SC_CHECK(states_->pool.n_free() + n_pending + states_->written.size() == states_->pool.n_total());
   for (uint32_t id = 0; id < states_->pool.n_total(); ++id) {
     if (tree_.Has(state_group(), id)) SC_CHECK(states_->pool.n_holders(id) == 0);
   }

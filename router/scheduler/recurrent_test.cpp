@@ -39,6 +39,15 @@ TEST_CASE("A sequence begins where a state was saved: at the end of an equal pro
   CHECK(NCached(shorter) == 0);
 }
 
+TEST_CASE("Equal prompts of one step do not leave their place to another sequence of that step") {
+  CorePipeline pipeline(RecurrentConfig(2, 64, 8));
+  pipeline.Submit(MakeRequest(1, 20, 4));
+  pipeline.Submit(LikeFirst(2, 20, 20, 4));
+  pipeline.Submit(MakeRequest(3, 20, 4));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
 TEST_CASE("The state at the end of a prompt is saved for every size of chunks") {
   SchedulerConfig config = RecurrentConfig(1, 64, 8);
   config.max_prefill_chunk = GENERATE(1, 5, 16, 32, 48, 96, 99, 100, 128);

@@ -131,6 +131,7 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
       plan.forgotten_fetches().empty()) {
     Fail("is empty");
   }
+  saved_.clear();
   uint32_t n_tokens = 0;
   std::set<uint32_t> seen;
   for (const auto& delta : plan.slots()) {
@@ -262,6 +263,8 @@ void StrictStage::SaveState(const v1::SlotDelta& delta) {
   if (position == 0 || to <= slots_.size() || to > states_.size()) {
     return Fail(absl::StrCat("slot ", delta.slot(), " saves state ", to, " at ", position));
   }
+  // A stage computes the sequences of a step side by side.
+  if (!saved_.insert(to).second) Fail(absl::StrCat("saves state ", to, " twice"));
   states_[to - 1] = slots_[delta.slot()].hashes[position - 1];
 }
 

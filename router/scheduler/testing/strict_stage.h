@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -99,6 +100,7 @@ class StrictStage {
   // Recurrent states by number, those of slots first: the hash of all tokens that one has seen.
   // 0: it holds nothing.
   std::vector<uint64_t> states_;
+  std::set<uint32_t> saved_;  // states that this step saves
   FakeKvStore* const store_;
   std::map<uint64_t, std::vector<FakeStoredBlock>> held_;  // by fetch
   uint64_t step_ = 0;
