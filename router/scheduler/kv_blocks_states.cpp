@@ -18,6 +18,7 @@ void KvBlocks::BeginStep(uint64_t step) {
 }
 
 void KvBlocks::FreeState(const SavedState& saved) {
+  SC_CHECK(states_.has_value());
   if (saved.step == step_) {
     states_->written.push_back(saved.id);
   } else {
@@ -28,6 +29,7 @@ void KvBlocks::FreeState(const SavedState& saved) {
 void KvBlocks::ForgetState(uint32_t id) { tree_.Forget(state_group(), id); }
 
 std::optional<uint32_t> KvBlocks::SaveState(uint32_t position, StateMarks& marks) {
+  SC_CHECK(states_.has_value());
   BlockPool& pool = states_->pool;
   if (!marks.pending) {
     if (pool.n_free() == 0) return std::nullopt;
@@ -46,6 +48,7 @@ std::optional<uint32_t> KvBlocks::SaveState(uint32_t position, StateMarks& marks
 }
 
 void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, StateMarks& marks) {
+  SC_CHECK(states_.has_value() && marks.pending.has_value());
   const SavedState saved = *marks.pending;
   const uint32_t n_blocks = saved.position / kBlockTokens;
   if (prefix.node == nullptr || prefix.n_blocks < n_blocks) return;
