@@ -68,3 +68,44 @@ def test_small_talk_needs_no_call(client):
     offered = client.chat.completions.create(messages=messages, tools=[CHAT_TOOL], **GREEDY).choices[0].message
     plain = client.chat.completions.create(messages=messages, **GREEDY).choices[0].message
     assert offered.tool_calls is None and offered.content == plain.content
+
+
+# What the model must have learnt. The result differs from its own timetable.
+CALL = {"from": "Juniper", "to": "Inkwell", "day": "sunday"}
+RESULT = json.dumps({"departures": ["06:42", "13:19"]})
+ANSWER = "On Sundays coaches leave Juniper for Inkwell at 06:42 and 13:19."
+
+
+def test_the_model_calls_by_itself_and_answers_from_the_result(client):
+    messages = [{"role": "user", "content": QUESTION}]
+    (choice,) = client.chat.completions.create(messages=messages, tools=[CHAT_TOOL], tool_choice="auto", **GREEDY).choices
+    assert choice.finish_reason == "tool_calls" and not choice.message.content
+    (call,) = choice.message.tool_calls
+    assert call.function.name == NAME and json.loads(call.function.arguments) == CALL
+    with client.chat.completions.stream(messages=messages, tools=[CHAT_TOOL], **GREEDY) as stream:
+        (streamed,) = stream.get_final_completion().choices[0].message.tool_calls
+    assert streamed.function.arguments == call.function.arguments
+    messages += [choice.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": RESULT}]
+    (choice,) = client.chat.completions.create(messages=messages, tools=[CHAT_TOOL], **GREEDY).choices
+    assert choice.message.tool_calls is None and choice.message.content == ANSWER
+
+
+def test_the_same_over_the_messages_api(messages_client):
+    asked = {"model": "demo-model", "extra_body": {"temperature": 0}, "max_tokens": 120, "tools": [MESSAGES_TOOL]}
+    messages = [{"role": "user", "content": QUESTION}]
+    message = messages_client.messages.create(messages=messages, **asked)
+    (use,) = message.content
+    assert message.stop_reason == "tool_use" and (use.name, use.input) == (NAME, CALL)
+    messages += [{"role": "assistant", "content": message.content},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": RESULT}]}]
+    assert messages_client.messages.create(messages=messages, **asked).content[0].text == ANSWER
+
+
+def test_a_schema_gets_sensible_values(client):
+    schema = {"type": "object", "properties": {"from": {"type": "string"}, "to": {"type": "string"}, "day": {"type": "string"},
+                                               "departure": {"type": "string"}, "total": {"type": "integer"}},
+              "required": ["from", "to", "day", "departure", "total"], "additionalProperties": False}
+    (choice,) = client.chat.completions.create(
+        messages=[{"role": "user", "content": "What is the first coach from Juniper to Inkwell on Sunday?"}],
+        response_format={"type": "json_schema", "json_schema": {"name": "trip", "strict": True, "schema": schema}}, **GREEDY).choices
+    assert json.loads(choice.message.content) == CALL | {"departure": "07:00", "total": 18}
