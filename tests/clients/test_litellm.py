@@ -87,6 +87,20 @@ def test_tools(tool_options, choice):
     assert rebuilt.finish_reason == "tool_calls"
 
 
+def test_the_demo_model_calls_by_itself(options):
+    text = {"type": "string"}
+    parameters = {"type": "object", "properties": {"from": text, "to": text, "day": text}, "required": ["from", "to", "day"]}
+    tools = [{"type": "function", "function": {"name": "departures", "parameters": parameters}}]
+    asked = {**options, "messages": [{"role": "user", "content": "When do coaches leave Juniper for Inkwell on Sunday?"}]}
+    whole = litellm.completion(**asked, tools=tools).choices[0]
+    (call,) = whole.message.tool_calls
+    assert json.loads(call.function.arguments) == {"from": "Juniper", "to": "Inkwell", "day": "sunday"}
+    asked["messages"] += [whole.message.model_dump(exclude_none=True),
+                          {"role": "tool", "tool_call_id": call.id, "content": '{"departures": ["06:42"]}'}]
+    answer = litellm.completion(**asked, tools=tools).choices[0].message.content
+    assert answer == "On Sundays coaches leave Juniper for Inkwell at 06:42."
+
+
 def test_logprobs(options):
     content = litellm.completion(**options, logprobs=True, top_logprobs=2, max_tokens=5).choices[0].logprobs["content"]
     assert len(content) == 5 and all(len(token["top_logprobs"]) == 2 for token in content)

@@ -6,7 +6,7 @@ from timetable import AS_JSON, BASE_URL, DESCRIPTION, MODEL, PARAMETERS, QUESTIO
 desk = Desk()
 tool = {"type": "function", "function": {"name": "departures", "description": DESCRIPTION, "parameters": PARAMETERS}}
 for use_responses_api in (False, True):
-    model = ChatOpenAI(base_url=BASE_URL, model=MODEL, api_key="none", max_retries=0, use_responses_api=use_responses_api)
+    model = ChatOpenAI(base_url=BASE_URL, model=MODEL, api_key="none", max_retries=0, temperature=0, use_responses_api=use_responses_api)
     asked = HumanMessage(QUESTION)
     bound = model.bind_tools([tool])
     for choice in (None, "any", "departures"):

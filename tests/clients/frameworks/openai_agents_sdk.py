@@ -3,7 +3,15 @@ import asyncio
 import json
 
 import openai
-from agents import Agent, FunctionTool, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, set_tracing_disabled
+from agents import (
+    Agent,
+    FunctionTool,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    set_tracing_disabled,
+)
 from timetable import AS_JSON, BASE_URL, DESCRIPTION, MODEL, PARAMETERS, Departure, Desk, check_departure
 
 set_tracing_disabled(True)
@@ -17,7 +25,8 @@ async def look_up(_, arguments):
 async def main():
     async with openai.AsyncOpenAI(base_url=BASE_URL, api_key="none", max_retries=0) as client:
         for kind in (OpenAIResponsesModel, OpenAIChatCompletionsModel):
-            agent = Agent(name="desk", model=kind(model=MODEL, openai_client=client), output_type=Departure, tools=[
+            agent = Agent(name="desk", model=kind(model=MODEL, openai_client=client), output_type=Departure,
+                          model_settings=ModelSettings(temperature=0), tools=[
                 FunctionTool(name="departures", description=DESCRIPTION, params_json_schema=PARAMETERS, on_invoke_tool=look_up)])
             check_departure((await Runner.run(agent, AS_JSON)).final_output)
             desk.check_called()

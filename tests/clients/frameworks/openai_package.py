@@ -9,15 +9,15 @@ desk = Desk()
 tools = [{"type": "function", "name": "departures", "description": DESCRIPTION, "parameters": PARAMETERS, "strict": True}]
 
 # The responses of a conversation continue each other, and the last one is parsed.
-first = client.responses.create(model=MODEL, input=AS_JSON, tools=tools)
+first = client.responses.create(model=MODEL, temperature=0, input=AS_JSON, tools=tools)
 (call,) = [item for item in first.output if item.type == "function_call"]
 result = {"type": "function_call_output", "call_id": call.call_id, "output": desk.look_up(json.loads(call.arguments))}
-last = client.responses.parse(model=MODEL, input=[result], previous_response_id=first.id, tools=tools, text_format=Departure)
+last = client.responses.parse(model=MODEL, temperature=0, input=[result], previous_response_id=first.id, tools=tools, text_format=Departure)
 check_departure(last.output_parsed)
 
 # Kept responses are as they were answered, also streamed ones.
 assert client.responses.retrieve(first.id).model_dump() == first.model_dump()
-with client.responses.stream(model=MODEL, input=QUESTION) as stream:
+with client.responses.stream(model=MODEL, temperature=0, input=QUESTION) as stream:
     streamed = stream.get_final_response()
 kept = client.responses.retrieve(streamed.id)
 assert kept.output_text == streamed.output_text and kept.usage == streamed.usage
@@ -31,5 +31,6 @@ try:
 except openai.NotFoundError as error:
     assert error.code == "response_not_found"
 
-parsed = client.chat.completions.parse(model=MODEL, messages=[{"role": "user", "content": AS_JSON}], response_format=Departure)
+parsed = client.chat.completions.parse(model=MODEL, temperature=0, messages=[{"role": "user", "content": AS_JSON}],
+                                       response_format=Departure)
 check_departure(parsed.choices[0].message.parsed)
