@@ -211,9 +211,20 @@ def tool_cluster(tmp_path_factory):
 @pytest.fixture
 def tool_page(browser, tool_cluster):
     browser.open(tool_cluster.http)
-    browser.new_chat(max_tokens="200", seed="1")
+    browser.new_chat(max_tokens="200", seed="1", tool_choice="required")
     yield browser
     browser.leave()
+
+
+def test_the_demo_model_calls_the_tool_by_itself(page):
+    page.say(QUESTION, mode="tool")
+    (call,) = page.message()["calls"]
+    assert json.loads(call["args"]) == {"from": "Greywell", "to": "Elmstead", "day": "sunday"}
+    first = json.loads(call["result"])["departures"][0]
+    assert page.message(2)["content"] == (f"On Sundays the first coach from Greywell to Elmstead leaves at {first['departure']} "
+                                          f"and arrives at {first['arrival']}.")
+    page.say("Thank you!", mode="tool")
+    assert page.message(3).get("calls", []) == []
 
 
 def test_a_tool_runs_in_the_page(tool_page):

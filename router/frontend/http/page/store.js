@@ -21,7 +21,7 @@ function newChat() {
   return {
     id: Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join(""),
     title: "", updated: Date.now(), mode: "text", system: "", temperature: "", top_p: "", max_tokens: "", seed: "",
-    tool_choice: "required", schema: kDefaultSchema, messages: [],
+    tool_choice: "auto", schema: kDefaultSchema, messages: [],
   };
 }
 
