@@ -122,7 +122,7 @@ TEST_CASE("reasoning tokens are counted") {
     auto input = BuildGeneration(fixture.model, request);
     REQUIRE(input.ok());
     input->output.separate_reasoning = true;
-    input->output.reasoning_is_open = is_open;
+    if (is_open) input->output.reasoning_place = ReasoningPlace::kInside;
     fixture.generation->Start(std::move(input));
     fixture.pipeline.Release(1);
     CHECK(fixture.writer.WaitForCall(0).message.reasoning_tokens() == (is_open ? 1 : 0));

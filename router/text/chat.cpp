@@ -61,10 +61,11 @@ absl::StatusOr<text::ChatTemplate::Rendered> Render(const ServedModel& model,
                          .reasoning_is_part = model.chat_template->Mentions(kThinkBrackets.end)};
   SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, form));
   auto rendered = model.chat_template->Render(messages.json, tools, options);
-  if (!rendered.ok() && messages.has_odd_arguments) {
-    // A template that iterates over the arguments' members cannot read a string.
+  if (!rendered.ok() && messages.has_odd_values) {
+    // A template that iterates over the arguments' members cannot read a string, and one that takes
+    // a content apart cannot read null.
     SC_ASSIGN_OR_RETURN(const MessagesForTemplate again,
-                        MessagesJson(request, form, OddArguments::kMember));
+                        MessagesJson(request, form, OddValues::kReplaced));
     auto rendered_again = model.chat_template->Render(again.json, tools, options);
     if (rendered_again.ok()) rendered = std::move(rendered_again);
   }

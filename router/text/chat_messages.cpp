@@ -27,11 +27,11 @@ bool KnowsNull(ToolFamily family) {
 // Writes the messages of one conversation. One thread at a time.
 class MessageWriter {
  public:
-  MessageWriter(const MessageForm& form, OddArguments odd, const json::storage_ptr& memory)
+  MessageWriter(const MessageForm& form, OddValues odd, const json::storage_ptr& memory)
       : form_(form), odd_(odd), memory_(memory) {}
 
   absl::StatusOr<json::object> Message(const v1::ChatMessage& message, const std::string& place);
-  bool has_odd_arguments() const { return has_odd_arguments_; }
+  bool has_odd_values() const { return has_odd_values_; }
 
  private:
   json::value Arguments(const std::string& text);
@@ -39,9 +39,9 @@ class MessageWriter {
   void AddReasoning(const v1::ChatMessage& message, json::object& out) const;
 
   const MessageForm form_;
-  const OddArguments odd_;
+  const OddValues odd_;
   const json::storage_ptr memory_;
-  bool has_odd_arguments_ = false;
+  bool has_odd_values_ = false;
 };
 
 json::value MessageWriter::Arguments(const std::string& text) {
@@ -52,8 +52,8 @@ json::value MessageWriter::Arguments(const std::string& text) {
   boost::system::error_code error;
   json::value arguments = json::parse(text, error, memory_, options);
   if (!error && arguments.is_object()) return arguments;
-  has_odd_arguments_ = true;
-  if (odd_ == OddArguments::kText) return json::value(text, memory_);
+  has_odd_values_ = true;
+  if (odd_ == OddValues::kAsSent) return json::value(text, memory_);
   return json::object({{"arguments", text}}, memory_);
 }
 
@@ -105,7 +105,8 @@ absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& messa
   } else if (message.tool_calls().empty() || !KnowsNull(form_.family) || form_.reasoning_is_part) {
     out["content"] = "";  // most templates concatenate it with other text
   } else {
-    out["content"] = nullptr;
+    has_odd_values_ = true;
+    out["content"] = odd_ == OddValues::kAsSent ? json::value(nullptr) : json::value("");
   }
   if (!message.name().empty()) out["name"] = message.name();
   if (!message.reasoning().empty()) AddReasoning(message, out);
@@ -125,7 +126,7 @@ absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& messa
 }  // namespace
 
 absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request,
-                                                 const MessageForm& form, OddArguments odd) try {
+                                                 const MessageForm& form, OddValues odd) try {
   if (request.messages().empty()) return absl::InvalidArgumentError("messages: is empty");
   const json::storage_ptr memory = ClientJsonMemory();
   MessageWriter writer(form, odd, memory);
@@ -136,7 +137,7 @@ absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request,
     messages.push_back(std::move(message));
   }
   return MessagesForTemplate{.json = json::serialize(messages),
-                             .has_odd_arguments = writer.has_odd_arguments()};
+                             .has_odd_values = writer.has_odd_values()};
 } catch (const std::bad_alloc&) {
   return absl::InvalidArgumentError(fmt::format(
       "messages: too many values: parsed, they take more than {} bytes", kMaxJsonMemoryBytes));

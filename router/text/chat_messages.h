@@ -10,11 +10,12 @@
 
 namespace stagecoach::router {
 
-// How to pass tool call arguments that are not a JSON object, for example because max_tokens cut
-// them off.
-enum class OddArguments : uint8_t {
-  kText,    // as a string
-  kMember,  // as {"arguments": "..."}, for templates that can only read objects
+// How to pass what some templates cannot read.
+enum class OddValues : uint8_t {
+  kAsSent,
+  // Tool call arguments that are not a JSON object, for example because max_tokens cut them off,
+  // are {"arguments": "..."}. A null content beside calls is "".
+  kReplaced,
 };
 
 // What a template expects of messages.
@@ -27,12 +28,12 @@ struct MessagesForTemplate {
   // A JSON array as in OpenAI's API, except that tool call arguments are objects where possible,
   // and ids have a form that the family's templates accept.
   std::string json;
-  bool has_odd_arguments = false;
+  bool has_odd_values = false;  // OddValues makes a difference
 };
 
 // INVALID_ARGUMENT names the field, as in "messages[2].tool_calls[0].name: ...".
 absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request,
                                                  const MessageForm& form,
-                                                 OddArguments odd = OddArguments::kText);
+                                                 OddValues odd = OddValues::kAsSent);
 
 }  // namespace stagecoach::router

@@ -31,7 +31,8 @@ absl::Status ReadJsonEvents(const v1::JsonEvents& events, const v1::SamplingPara
         fmt::format("json_events.{}", std::string(parsed.status().message())));
   }
   format->json_events = *std::move(parsed);
-  const bool all_is_json = format->separate_reasoning || !format->reasoning_is_open;
+  const bool all_is_json =
+      format->separate_reasoning || format->reasoning_place != ReasoningPlace::kInside;
   if (all_is_json &&
       (sampling.grammar().has_json_schema() || sampling.grammar().has_json_object())) {
     format->json_source = JsonEventParser::Source::kConstrained;
@@ -39,9 +40,10 @@ absl::Status ReadJsonEvents(const v1::JsonEvents& events, const v1::SamplingPara
   return absl::OkStatus();
 }
 
-bool EndsInside(std::string_view text, std::string_view tag) {
-  const size_t last = text.find_last_not_of(" \t\r\n");
-  return last != std::string_view::npos && text.substr(0, last + 1).ends_with(tag);
+ReasoningPlace EndOf(std::string_view prompt, const ReasoningMarks& marks) {
+  prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+  if (prompt.ends_with(marks.begin)) return ReasoningPlace::kInside;
+  return prompt.ends_with(marks.end) ? ReasoningPlace::kBehind : ReasoningPlace::kBefore;
 }
 
 // What follows the last `mark`; "" if there is none.
@@ -109,9 +111,8 @@ absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::Chat
   format.reasoning_marks = model.reasoning_marks;
   if (is_harmony) {
     format.harmony = BehindLast(prompt.text, kHarmonyBegin);
-  } else {
-    format.reasoning_is_open =
-        model.has_reasoning && EndsInside(prompt.text, model.reasoning_marks.begin);
+  } else if (model.has_reasoning) {
+    format.reasoning_place = EndOf(prompt.text, model.reasoning_marks);
   }
   if (!prompt.tools.empty()) {
     ToolCallParser::Options& tools = format.tools.emplace();

@@ -94,6 +94,19 @@ TEST_CASE("a template gets tool calls with arguments as objects, and tool result
   CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].name: "));
 }
 
+TEST_CASE("a template that takes contents apart gets an empty one for the null beside calls") {
+  v1::ChatRequest request = Request();
+  v1::ChatMessage& called = *request.add_messages();
+  called.set_role("assistant");
+  called.add_tool_calls()->set_name("f");
+  const ServedModel model = Model(
+      "{% for m in messages %}{{ m.content.lstrip() }}{{ m.tool_calls }}{% endfor %}{{ tools }}");
+  const absl::StatusOr<ChatPrompt> prompt = RenderChat(model, request);
+  INFO(prompt.status().ToString());
+  REQUIRE(prompt.ok());
+  CHECK(prompt->text.starts_with("Hi[{"));
+}
+
 TEST_CASE("tools are refused if the template does not render them") {
   const ServedModel model = Model("{% for m in messages %}{{ m.content }}{% endfor %}");
   CHECK(Refusal(model, WithTools()) ==
@@ -280,12 +293,12 @@ TEST_CASE("reasoning is separated for reasoning models") {
   model.has_reasoning = true;
   v1::ChatRequest request = Request();
   CHECK(BuildGeneration(model, request)->output.separate_reasoning);
-  CHECK_FALSE(BuildGeneration(model, request)->output.reasoning_is_open);
+  CHECK(BuildGeneration(model, request)->output.reasoning_place == ReasoningPlace::kBefore);
   request.set_separate_reasoning(false);
   CHECK_FALSE(BuildGeneration(model, request)->output.separate_reasoning);
   model.chat_template = text::ChatTemplate::FromSource("a<think>\n").value();
   request = Request();
-  CHECK(BuildGeneration(model, request)->output.reasoning_is_open);
+  CHECK(BuildGeneration(model, request)->output.reasoning_place == ReasoningPlace::kInside);
   request.mutable_sampling()->mutable_grammar()->set_json_object(true);
   request.mutable_json_events();
   GenerationInput input = *BuildGeneration(model, request);

@@ -38,7 +38,7 @@ OutputChannels::OutputChannels(const OutputFormat* format, const std::string& id
                      id_key);
   } else {
     if (format->separate_reasoning) {
-      reasoning_.emplace(format->reasoning_is_open, format->reasoning_marks);
+      reasoning_.emplace(format->reasoning_place, format->reasoning_marks);
     }
     if (format->tools) tools_.emplace(*format->tools, id_key);
   }

@@ -18,7 +18,7 @@ namespace stagecoach::router {
 // How to split a request's answers; by default, everything is content.
 struct OutputFormat {
   bool separate_reasoning = false;
-  bool reasoning_is_open = false;  // the prompt ends inside reasoning
+  ReasoningPlace reasoning_place = ReasoningPlace::kBefore;  // of the end of the prompt
   ReasoningMarks reasoning_marks = kThinkTags;
   // Set for answers in the Harmony format: the end of the prompt, behind "<|start|>assistant".
   std::optional<std::string> harmony = std::nullopt;

@@ -47,7 +47,7 @@ TEST_CASE("reasoning, text and tool calls are separated") {
 }
 
 TEST_CASE("JSON events replace text and come after the reasoning") {
-  OutputFormat format{.separate_reasoning = true, .reasoning_is_open = true};
+  OutputFormat format{.separate_reasoning = true, .reasoning_place = ReasoningPlace::kInside};
   const std::vector<std::string> paths = {"/answer"};
   format.json_events = JsonPaths::Parse(paths).value();
   for (const size_t n : {1, 5, 1000}) {

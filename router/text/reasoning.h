@@ -15,13 +15,15 @@ inline constexpr ReasoningMarks kThinkTags{"<think>", "</think>"},
     kThinkBrackets{"[THINK]", "[/THINK]"},               // Mistral
     kThoughtChannel{"<|channel>thought", "<channel|>"};  // Gemma 4
 
+// Where a text begins, relative to its reasoning. The prompt may have opened or closed it.
+enum class ReasoningPlace : uint8_t { kBefore, kInside, kBehind };
+
 // Finds reasoning at the beginning of a text that may be cut anywhere. Blanks around the reasoning
 // belong to neither part. One thread at a time.
 class ReasoningSplitter {
  public:
-  // `open`: the prompt ended with the begin mark, so the text begins inside.
-  explicit ReasoningSplitter(bool open, ReasoningMarks marks = kThinkTags)
-      : marks_(marks), state_(open ? State::kThinking : State::kBeginning) {}
+  explicit ReasoningSplitter(ReasoningPlace place, ReasoningMarks marks = kThinkTags)
+      : marks_(marks), state_(FirstState(place)) {}
 
   struct Output {
     std::string reasoning;
@@ -35,6 +37,11 @@ class ReasoningSplitter {
 
  private:
   enum class State : uint8_t { kBeginning, kThinking, kBehind, kContent };
+
+  static constexpr State FirstState(ReasoningPlace place) {
+    if (place == ReasoningPlace::kBefore) return State::kBeginning;
+    return place == ReasoningPlace::kInside ? State::kThinking : State::kBehind;
+  }
 
   bool Step(Output* out);
 

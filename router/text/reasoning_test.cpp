@@ -8,48 +8,55 @@
 namespace stagecoach::router {
 namespace {
 
+using enum ReasoningPlace;
+
 struct Parts {
   std::string reasoning, content;
   friend bool operator==(const Parts&, const Parts&) = default;
 };
 
-Parts Read(bool open, const std::vector<std::string_view>& pieces) {
-  ReasoningSplitter splitter(open);
+Parts Read(ReasoningPlace place, const std::vector<std::string_view>& pieces) {
+  ReasoningSplitter splitter(place);
   ReasoningSplitter::Output out;
   for (const std::string_view piece : pieces) splitter.Push(piece, &out);
   splitter.End(&out);
   return {out.reasoning, out.content};
 }
 
-Parts ReadCutAnywhere(bool open, std::string_view text) {
-  const Parts whole = Read(open, {text});
+Parts ReadCutAnywhere(ReasoningPlace place, std::string_view text) {
+  const Parts whole = Read(place, {text});
   for (size_t i = 0; i <= text.size(); ++i) {
     for (size_t j = i; j <= text.size(); ++j) {
       INFO("cut at " << i << " and " << j << " of " << text);
-      REQUIRE(Read(open, {text.substr(0, i), text.substr(i, j - i), text.substr(j)}) == whole);
+      REQUIRE(Read(place, {text.substr(0, i), text.substr(i, j - i), text.substr(j)}) == whole);
     }
   }
   return whole;
 }
 
 TEST_CASE("reasoning is separated from the answer") {
-  CHECK(ReadCutAnywhere(false, "<think>\nHm,  so\n</think>\n\nHello ") ==
+  CHECK(ReadCutAnywhere(kBefore, "<think>\nHm,  so\n</think>\n\nHello ") ==
         Parts{"Hm,  so", "Hello "});
-  CHECK(ReadCutAnywhere(false, " <think></think>Hi") == Parts{"", "Hi"});
-  CHECK(ReadCutAnywhere(true, "\nHm </b> so</think> Hi") == Parts{"Hm </b> so", "Hi"});
-  CHECK(ReadCutAnywhere(true, "</think>Hi") == Parts{"", "Hi"});
+  CHECK(ReadCutAnywhere(kBefore, " <think></think>Hi") == Parts{"", "Hi"});
+  CHECK(ReadCutAnywhere(kInside, "\nHm </b> so</think> Hi") == Parts{"Hm </b> so", "Hi"});
+  CHECK(ReadCutAnywhere(kInside, "</think>Hi") == Parts{"", "Hi"});
 }
 
 TEST_CASE("unfinished reasoning is not part of the answer") {
-  CHECK(ReadCutAnywhere(false, "<think>Hm, ") == Parts{"Hm,", ""});
-  CHECK(ReadCutAnywhere(true, "Hm</th") == Parts{"Hm</th", ""});
-  CHECK(ReadCutAnywhere(true, "Hm</think>") == Parts{"Hm", ""});
+  CHECK(ReadCutAnywhere(kBefore, "<think>Hm, ") == Parts{"Hm,", ""});
+  CHECK(ReadCutAnywhere(kInside, "Hm</th") == Parts{"Hm</th", ""});
+  CHECK(ReadCutAnywhere(kInside, "Hm</think>") == Parts{"Hm", ""});
+}
+
+TEST_CASE("blanks behind reasoning that the prompt has closed are not part of the answer") {
+  CHECK(ReadCutAnywhere(kBehind, "\n\nHi <think>") == Parts{"", "Hi <think>"});
+  CHECK(ReadCutAnywhere(kBehind, "\n") == Parts{"", ""});
 }
 
 TEST_CASE("an answer without reasoning is not changed") {
-  CHECK(ReadCutAnywhere(false, "Hi <think>x</think>") == Parts{"", "Hi <think>x</think>"});
-  CHECK(ReadCutAnywhere(false, "\n <thin") == Parts{"", "\n <thin"});
-  CHECK(ReadCutAnywhere(false, "").content.empty());
+  CHECK(ReadCutAnywhere(kBefore, "Hi <think>x</think>") == Parts{"", "Hi <think>x</think>"});
+  CHECK(ReadCutAnywhere(kBefore, "\n <thin") == Parts{"", "\n <thin"});
+  CHECK(ReadCutAnywhere(kBefore, "").content.empty());
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<i
 std::string_view GrammarBegin(const OutputFormat& output, bool calls_alone) {
   // A grammar of Harmony's calls covers what precedes them, and a begun message is the last one.
   if (output.harmony) return calls_alone || !output.harmony->empty() ? "" : kHarmonyFinal;
-  return output.reasoning_is_open ? output.reasoning_marks.end : "";
+  return output.reasoning_place == ReasoningPlace::kInside ? output.reasoning_marks.end : "";
 }
 
 }  // namespace

@@ -17,12 +17,13 @@ constexpr const char* kSchema =
 router::OutputFormat Format(uint8_t flags, uint8_t family) {
   router::OutputFormat format;
   format.separate_reasoning = (flags & 1) != 0;
-  format.reasoning_is_open = (flags & 2) != 0;
+  const bool is_open = (flags & 2) != 0;
+  if (is_open) format.reasoning_place = router::ReasoningPlace::kInside;
   constexpr router::ReasoningMarks kMarks[] = {router::kThinkTags, router::kThinkBrackets,
                                                router::kThoughtChannel, router::kThinkTags};
   format.reasoning_marks = kMarks[flags >> 6];
   const bool is_harmony = family % router::kToolFamilies == int(router::ToolFamily::kHarmony);
-  if (is_harmony) format.harmony = format.reasoning_is_open ? "<|channel|>analysis<|message|>" : "";
+  if (is_harmony) format.harmony = is_open ? "<|channel|>analysis<|message|>" : "";
   if ((flags & 4) != 0) {
     router::ToolCallParser::Options& tools = format.tools.emplace();
     tools.family = static_cast<router::ToolFamily>(family % router::kToolFamilies);

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
 DEMO = ROOT / "deploy" / "demo-model"
 RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
-LIKE = {"mistral-7b": "mistral", "opt-6.7b": "opt", "opt-13b": "opt", "gemma2-27b": "gemma2"}
+LIKE = {"mistral-7b": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt", "opt-13b": "opt", "gemma2-27b": "gemma2"}
 CHECKPOINTS = {"gemma2-27b": 54.5e9}  # bytes
 
 
