@@ -10,7 +10,7 @@ from weather_tool import BIAS, CHAT_TOOLS, PARAMETERS, chat
 from wire import ask
 
 QUESTION = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]
-DEMO = {"model": "demo-model", "messages": QUESTION, "max_tokens": 64}
+DEMO = {"model": "demo-model", "messages": QUESTION, "max_tokens": 300}
 # The package no longer has the sampling parameters, but the API has.
 GREEDY = {**DEMO, "extra_body": {"temperature": 0}}
 TOOLS = [{"name": "weather", "description": "How it will be", "input_schema": PARAMETERS}]
@@ -41,7 +41,7 @@ def n_prompt(usage):
 
 def test_the_same_answer_as_a_chat_completion(client, cluster):
     message = client.messages.create(system="Be brief.", **GREEDY)
-    same = chat(cluster, messages=[{"role": "system", "content": "Be brief."}, *QUESTION], temperature=0, max_tokens=64)
+    same = chat(cluster, messages=[{"role": "system", "content": "Be brief."}, *QUESTION], temperature=0, max_tokens=300)
     assert [block.type for block in message.content] == ["text"]
     assert message.content[0].text == same["choices"][0]["message"]["content"]
     assert message.role == "assistant" and message.type == "message" and message.stop_reason == "end_turn"
@@ -77,7 +77,7 @@ def test_how_a_message_ends(client, cluster):
     assert word not in stopped.content[0].text
     assert client.messages.create(**{**GREEDY, "max_tokens": 20_000}).content[0].text == text
     begun = [*QUESTION, {"role": "assistant", "content": "It leaves"}]
-    same = chat(cluster, messages=begun, temperature=0, max_tokens=64, continue_final_message=True)
+    same = chat(cluster, messages=begun, temperature=0, max_tokens=300, continue_final_message=True)
     rest = client.messages.create(**{**GREEDY, "messages": begun}).content[0].text
     assert rest == same["choices"][0]["message"]["content"]
 

@@ -115,11 +115,11 @@ def test_stop_strings_and_tokens(cluster):
 
 
 def test_continue_final_message(cluster):
-    whole = ask(cluster.http, "POST", "/v1/chat/completions", {**GREEDY, "messages": MESSAGES, "max_tokens": 60}).json
+    whole = ask(cluster.http, "POST", "/v1/chat/completions", {**GREEDY, "messages": MESSAGES, "max_tokens": 300}).json
     text = whole["choices"][0]["message"]["content"]
     half = text[:text.index(" ", len(text) // 2)]
     rest = ask(cluster.http, "POST", "/v1/chat/completions", {
-        **GREEDY, "max_tokens": 60, "messages": MESSAGES + [{"role": "assistant", "content": half}],
+        **GREEDY, "max_tokens": 300, "messages": MESSAGES + [{"role": "assistant", "content": half}],
         "continue_final_message": True, "add_generation_prompt": False}).json
     assert half + rest["choices"][0]["message"]["content"] == text
 

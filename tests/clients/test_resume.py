@@ -23,7 +23,7 @@ KINDS = {
     "choices": (CHAT, {"messages": MESSAGES, "seed": 1, "max_tokens": 6, "n": 3, "logprobs": True, "top_logprobs": 2}),
     "prompts": ("/v1/completions", {"prompt": ["The coach", "A ticket"], "temperature": 0, "max_tokens": 6, "echo": True,
                                     "logprobs": 1, "return_token_ids": True}),
-    "json_events": (CHAT, {"messages": MESSAGES, "seed": 2, "max_tokens": 80, "guided_json": SCHEMA,
+    "json_events": (CHAT, {"messages": MESSAGES, "seed": 5, "max_tokens": 80, "guided_json": SCHEMA,
                            "stream_options": {"json_events": ["/answer", "/stops/*"], "continuous_usage_stats": True}}),
     "tools": (CHAT, TOOLS),
 }
