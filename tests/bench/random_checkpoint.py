@@ -109,13 +109,14 @@ def main():
     parser.add_argument("like", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--shape", choices=SHAPES)
+    parser.add_argument("--config", type=pathlib.Path, metavar="FILE", help="in place of LIKE's config.json")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="VALUE is JSON")
     parser.add_argument("--shards", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--config-only", action="store_true", help="no weights")
     args = parser.parse_args()
 
-    config = json.loads((args.like / "config.json").read_text()) | SHAPES.get(args.shape, {})
+    config = json.loads((args.config or args.like / "config.json").read_text()) | SHAPES.get(args.shape, {})
     config |= {key: json.loads(value) for key, value in (item.split("=", 1) for item in args.set)}
     config["torch_dtype"] = "bfloat16"
     config.pop("dtype", None)  # a newer name of torch_dtype

@@ -31,7 +31,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 to=$scratch/$name
 
-mkdir -p "$to"/{bin,lib,deploy,proto,tests/gpu,tests/bench,tests/cluster/data,tests/golden}
+mkdir -p "$to"/{bin,lib,deploy,docs,proto,tests/gpu,tests/bench,tests/cluster/data,tests/golden}
 for program in "${programs[@]}"; do strip -o "$to/bin/$program" "$bin/$program"; done
 # Libraries of every Ubuntu are not packed, and neither is CUDA, which must fit the machine's driver.
 (cd "$bin" && PYTHONPATH=$root/deploy/images python3 - "${programs[@]}" <<'END'
@@ -48,6 +48,7 @@ END
   esac
 done
 cp -r "$root/deploy/demo-model" "$to/deploy/"
+cp -r "$root/docs/shapes" "$to/docs/"
 cp -r "$root/tests/golden/data" "$to/tests/golden/"
 protoc -I "$root/proto" --include_imports --descriptor_set_out="$to/proto/descriptors.binpb" \
   stagecoach/v1/inference.proto

@@ -14,7 +14,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
 DEMO = ROOT / "deploy" / "demo-model"
 RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
-LIKE = {"mistral-7b": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt", "opt-13b": "opt", "gemma2-27b": "gemma2"}
+LIKE = {"mistral-7b": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt", "opt-13b": "opt", "gemma2-27b": "gemma2",
+        "gpt-oss-20b": "gpt-oss", "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe"}
+PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json" for name in ("gpt-oss-20b", "qwen3.6-27b", "qwen3.6-35b-a3b")}
 CHECKPOINTS = {"gemma2-27b": 54.5e9}  # bytes
 
 
@@ -64,8 +66,9 @@ class Models:
                 free = shutil.disk_usage(self._work).free
                 if free < 1.02 * CHECKPOINTS[name]:
                     raise RuntimeError(f"{name} takes {CHECKPOINTS[name] / 1e9:.1f} GB; {self._work} has {free / 1e9:.1f} GB free")
+            shape = ("--config", PUBLISHED[name]) if name in PUBLISHED else ("--shape", name)
             run_to_the_end([sys.executable, RANDOM_CHECKPOINT, GOLDEN / LIKE[name], folder,
-                            *(() if self._smoke else ("--shape", name)), *(() if has_weights else ("--config-only",))])
+                            *(() if self._smoke else shape), *(() if has_weights else ("--config-only",))])
             done.touch()
         return folder
 
