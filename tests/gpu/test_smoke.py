@@ -14,8 +14,8 @@ sys.path.append(str(ROOT / "tests" / "cluster"))
 
 from polling import seconds_until
 
-PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "preemption", "gemma2_27b", "kill",
-         "stop", "kernels"}
+PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "experts", "families",
+         "preemption", "gemma2_27b", "kill", "stop", "kernels"}
 
 
 @pytest.fixture(scope="module")
