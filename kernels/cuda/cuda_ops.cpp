@@ -329,7 +329,8 @@ class CudaOps final : public Ops {
     Do([&]() -> absl::Status {
       SC_ASSIGN_OR_RETURN(const void* const* up, MatrixTable(args.up));
       SC_ASSIGN_OR_RETURN(const void* const* down, MatrixTable(args.down));
-      return ToStatus(cuda::ExpertMlp(stream_, args, up, down), "ExpertMlp");
+      return ToStatus(cuda::ExpertMlp(stream_, args, up, down, options_.batch_invariant),
+                      "ExpertMlp");
     });
   }
   // The dtype is unknown here, so this returns the size for the widest one.
@@ -450,16 +451,20 @@ class CudaOps final : public Ops {
                     "cannot copy to the GPU");
   }
 
-  // Returns the addresses of the matrices in device memory. The table is built when a layer's
+  // Returns the matrices' table (ExpertMlp) in device memory. It is built when a layer's
   // experts first run, which is in the profiling step and so never during stream capture.
   absl::StatusOr<const void* const*> MatrixTable(std::span<const Matrix> matrices) {
-    std::vector<const void*> addresses;
-    for (const Matrix& matrix : matrices) addresses.push_back(matrix.buffer.data.get());
-    const size_t bytes = addresses.size() * sizeof(void*);
-    Buffer& table = matrix_tables_[addresses];
+    std::vector<std::pair<const void*, int32_t>> contents;
+    for (const Matrix& matrix : matrices) {
+      contents.emplace_back(matrix.buffer.data.get(), matrix.cols);
+    }
+    Buffer& table = matrix_tables_[contents];
     if (table.bytes == 0) {
-      SC_ASSIGN_OR_RETURN(table, cuda::AllocateDevice(bytes));
-      SC_RETURN_IF_ERROR(UploadPiece(addresses.data(), table.data.get(), bytes));
+      std::vector<unsigned char> filled(cuda::ExpertTableBytes(matrices.size()));
+      SC_RETURN_IF_ERROR(ToStatus(cuda::FillExpertTable(stream_, matrices, filled.data()),
+                                  "cannot describe experts"));
+      SC_ASSIGN_OR_RETURN(table, cuda::AllocateDevice(filled.size()));
+      SC_RETURN_IF_ERROR(UploadPiece(filled.data(), table.data.get(), filled.size()));
     }
     return static_cast<const void* const*>(table.data.get());
   }
@@ -475,9 +480,9 @@ class CudaOps final : public Ops {
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
   cuda::KvPlaces kv_places_;
-  // Keyed by the whole address list: a later model may get the addresses of a freed model in
-  // another order.
-  std::map<std::vector<const void*>, Buffer> matrix_tables_;
+  // Keyed by all addresses and widths: a later model may get the addresses of a freed model in
+  // another order, and for other shapes.
+  std::map<std::vector<std::pair<const void*, int32_t>>, Buffer> matrix_tables_;
   std::array<cudaEvent_t, kMarks> marks_{};
   uint64_t n_marks_ = 0;
 

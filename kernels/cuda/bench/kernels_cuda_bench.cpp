@@ -1,9 +1,9 @@
 // Speed of the GPU operations, relative to the device's limits in the same run (a roofline):
 // memory-bound operations relative to the copy bandwidth, compute-bound ones to the rate of a large
-// GEMM. Shapes: Mistral-7B.
+// GEMM. Shapes: Mistral-7B; experts as in Qwen3-30B-A3B and Mixtral-8x7B.
 //
-//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|kv|rest] [--batch-invariant]
-//                      [--taken N [--sized-for-all]]
+//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|kv|experts|rest]
+//                      [--batch-invariant] [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -139,17 +139,21 @@ class Bench {
 
  private:
   static constexpr int32_t kPiece = 1 << 20;  // elements
+  static constexpr size_t kShifts = 1024, kShift = 61;
   static int32_t NPieces(size_t n_elements) {
     return static_cast<int32_t>((n_elements + kPiece - 1) / kPiece);
   }
   Buffer Filled(Matrix matrix) {
-    const std::vector<float> noise = Noise(kPiece);
+    // Other values in each matrix, so that a result shows which one it is from.
+    const float* const noise = noise_.data() + n_filled_++ % kShifts * kShift;
     for (int32_t row = 0; row < matrix.rows; ++row) {
-      ops_->PackRows(matrix, row, 1, noise.data(), DType::kF32);
+      ops_->PackRows(matrix, row, 1, noise, DType::kF32);
     }
     return matrix.buffer;
   }
   std::unique_ptr<Ops> ops_;
+  const std::vector<float> noise_ = Noise(kPiece + kShifts * kShift);
+  size_t n_filled_ = 0;
   cuda::Occupier occupier_;
   int32_t n_taken_ = 0;
   double bandwidth_ = 1, rate_ = 1;
@@ -373,6 +377,108 @@ void BenchKvCopies(Bench& bench) {
   }
 }
 
+struct ExpertLayer {
+  const char* name;
+  int32_t n_experts, n_used, hidden, width;
+};
+
+// Rows that choose experts at random.
+class ExpertRows {
+ public:
+  ExpertRows(Ops& ops, const ExpertLayer& layer, int32_t n_tokens, uint32_t seed)
+      : n_tokens_(n_tokens) {
+    std::mt19937 random(seed);
+    std::vector<int32_t> order(static_cast<size_t>(layer.n_experts)), chosen;
+    for (size_t e = 0; e < order.size(); ++e) order[e] = static_cast<int32_t>(e);
+    for (int32_t t = 0; t < n_tokens; ++t) {
+      std::shuffle(order.begin(), order.end(), random);
+      chosen.insert(chosen.end(), order.begin(), order.begin() + layer.n_used);
+    }
+    experts_ = *ops.Allocate(chosen.size() * sizeof(int32_t));
+    ops.Upload(chosen.data(), experts_.data.get(), chosen.size() * sizeof(int32_t));
+    std::sort(chosen.begin(), chosen.end());
+    n_distinct_ = std::unique(chosen.begin(), chosen.end()) - chosen.begin();
+  }
+
+  int32_t n_tokens() const { return n_tokens_; }
+  const int32_t* experts() const { return experts_.As<int32_t>(); }
+  int64_t n_distinct() const { return n_distinct_; }
+
+ private:
+  int32_t n_tokens_;
+  Buffer experts_;
+  int64_t n_distinct_;
+};
+
+// Compares some rows of a large call with the same rows alone.
+void CheckExperts(Bench& bench, const ExpertRows& rows, size_t hidden, float* out,
+                  const std::function<void(const ExpertRows&, int32_t, int32_t)>& run) {
+  Ops& ops = bench.ops();
+  for (const int32_t row : {0, rows.n_tokens() / 2, rows.n_tokens() - 1}) {
+    float* const at = out + static_cast<size_t>(row) * hidden;
+    std::vector<std::vector<float>> results;
+    for (const bool is_alone : {false, true}) {
+      std::vector<float> result(hidden, 0);
+      ops.Upload(result.data(), at, hidden * sizeof(float));
+      run(rows, is_alone ? row : 0, is_alone ? 1 : rows.n_tokens());
+      ops.Download(at, result.data(), hidden * sizeof(float));
+      results.push_back(result);
+    }
+    double error = 0, size = 0;
+    for (size_t i = 0; i < hidden; ++i) {
+      error += std::abs(static_cast<double>(results[0][i]) - results[1][i]);
+      size += std::abs(static_cast<double>(results[1][i]));
+    }
+    SC_CHECK(error < 0.01 * size);
+  }
+}
+
+void BenchExperts(Bench& bench, const ExpertLayer& layer) {
+  constexpr int32_t kMostTokens = 16384;
+  Ops& ops = bench.ops();
+  std::vector<Matrix> up, down;
+  for (int32_t e = 0; e < layer.n_experts; ++e) {
+    up.push_back(bench.RandomMatrix(2 * layer.width, layer.hidden));
+    down.push_back(bench.RandomMatrix(layer.hidden, layer.width));
+  }
+  const auto n_used = static_cast<size_t>(layer.n_used), hidden = static_cast<size_t>(layer.hidden);
+  const Buffer x = bench.Random(kMostTokens * hidden, kType);
+  const Buffer out = bench.Random(kMostTokens * hidden, DType::kF32);
+  const Buffer weights = bench.Random(kMostTokens * n_used, DType::kF32);
+  const Buffer scratch = *ops.Allocate(ops.ExpertScratchBytes(
+      {kMostTokens, layer.n_experts, layer.n_used, layer.hidden, layer.width}));
+  // Rows [first, first + n) of `rows`.
+  const auto run = [&](const ExpertRows& rows, int32_t first, int32_t n) {
+    const auto at = static_cast<size_t>(first);
+    ops.ExpertMlp({.x = {x.As<uint16_t>() + at * hidden, kType},
+                   .experts = rows.experts() + at * n_used,
+                   .weights = weights.As<float>() + at * n_used,
+                   .up = up,
+                   .down = down,
+                   .out = out.As<float>() + at * hidden,
+                   .scratch = scratch.data.get(),
+                   .n_tokens = n,
+                   .n_used = layer.n_used,
+                   .kind = Activation::kSilu});
+  };
+  for (const int32_t n_tokens : {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16384}) {
+    std::vector<ExpertRows> rows;
+    double n_distinct = 0;
+    const int n_calls = n_tokens <= 16 ? 8 : 2;
+    for (int i = 0; i < n_calls; ++i) {
+      rows.emplace_back(ops, layer, n_tokens, static_cast<uint32_t>(i));
+      n_distinct += static_cast<double>(rows.back().n_distinct()) / n_calls;
+    }
+    CheckExperts(bench, rows.front(), hidden, out.As<float>(), run);
+    std::vector<std::function<void()>> calls;
+    for (const ExpertRows& some : rows) calls.push_back([&] { run(some, 0, n_tokens); });
+    const double weights_of_expert = 3.0 * layer.hidden * layer.width;
+    bench.Line(fmt::format("experts {} rows {}", layer.name, n_tokens), bench.Seconds(calls),
+               n_distinct * weights_of_expert * kElement + n_tokens * hidden * (kElement + 8),
+               2.0 * n_tokens * layer.n_used * weights_of_expert);
+  }
+}
+
 void BenchRest(Bench& bench, int32_t rows) {
   constexpr int32_t kHidden = 4096, kWidth = 14336, kVocab = 32768;
   Ops& ops = bench.ops();
@@ -430,7 +536,7 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option("--only", only, "gemm, gated, attention, cliff, kv or rest");
+  app.add_option("--only", only, "gemm, gated, attention, cliff, kv, experts or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -471,6 +577,10 @@ int Main(int argc, char** argv) {
   }
   if (only.empty() || only == "cliff") BenchCliffs(bench);
   if (only.empty() || only == "kv") BenchKvCopies(bench);
+  if (only.empty() || only == "experts") {
+    BenchExperts(bench, {"Qwen3-30B-A3B", 128, 8, 2048, 768});
+    BenchExperts(bench, {"Mixtral-8x7B", 8, 2, 4096, 14336});
+  }
   if (only.empty() || only == "rest") {
     for (const int32_t rows : {1, 64, 256, 8192}) BenchRest(bench, rows);
   }

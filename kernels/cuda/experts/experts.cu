@@ -1,18 +1,20 @@
 #include "kernels/cuda/experts/experts.h"
 
-#include <algorithm>
+#include <cstring>
 
 #include "common/check.h"
 #include "kernels/cuda/device/scratch_layout.h"
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/experts/expert_rows.h"
+#include "kernels/cuda/experts/few_tokens.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/hopper/hopper_grouped.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kGroupingThreads = 1024;
 
 __device__ __forceinline__ float OrMinusInfinity(float x) {
   return x == x ? x : __uint_as_float(0xff800000u);
@@ -78,81 +80,6 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
   }
 }
 
-struct GroupingParams {
-  const int32_t* experts;  // [P], as in ExpertScratch
-  int32_t n_pairs, n_experts;
-  int32_t* n_groups;
-  RowGroup* groups;
-  int32_t* order;
-};
-
-// One CTA. The order of pairs within an expert is random, but no result depends on it.
-__global__ void __launch_bounds__(kGroupingThreads) GroupingKernel(const GroupingParams p) {
-  __shared__ int32_t starts[kMaxExperts], group_starts[kMaxExperts];
-  LetNextStart();
-  WaitForPrevious();
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  for (int32_t e = thread; e < p.n_experts; e += kGroupingThreads) starts[e] = 0;
-  __syncthreads();
-  for (int32_t i = thread; i < p.n_pairs; i += kGroupingThreads) {
-    atomicAdd(&starts[p.experts[i]], 1);
-  }
-  __syncthreads();
-  if (thread == 0) {
-    int32_t pairs = 0, groups = 0;
-    for (int32_t e = 0; e < p.n_experts; ++e) {
-      const int32_t n = starts[e];
-      starts[e] = pairs;
-      group_starts[e] = groups;
-      pairs += n;
-      groups += (n + kMaxSkinnyRows - 1) / kMaxSkinnyRows;
-    }
-    *p.n_groups = groups;
-  }
-  __syncthreads();
-  for (int32_t e = thread; e < p.n_experts; e += kGroupingThreads) {
-    const int32_t end = e + 1 < p.n_experts ? starts[e + 1] : p.n_pairs;
-    for (int32_t first = starts[e], i = group_starts[e]; first < end;
-         first += kMaxSkinnyRows, ++i) {
-      p.groups[i] = {e, first, min(end - first, kMaxSkinnyRows)};
-    }
-  }
-  __syncthreads();
-  for (int32_t i = thread; i < p.n_pairs; i += kGroupingThreads) {
-    p.order[atomicAdd(&starts[p.experts[i]], 1)] = i;
-  }
-}
-
-struct CombineParams {
-  const float* y;          // [T, n_used, hidden]
-  const int32_t* experts;  // [T, n_used]
-  const float* weights;    // [T, n_used]
-  float* out;              // [T, hidden]
-  int32_t n_used, hidden;
-};
-
-// out[t] += the sum over the row's experts, in ascending order of expert id. One CTA per row.
-__global__ void CombineKernel(const CombineParams p) {
-  LetNextStart();
-  WaitForPrevious();
-  const int64_t row = blockIdx.x;
-  const int32_t* const experts = p.experts + row * p.n_used;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.hidden;
-       i += static_cast<int32_t>(blockDim.x)) {
-    float sum = p.out[row * p.hidden + i];
-    int32_t last = -1;
-    for (int32_t turn = 0; turn < p.n_used; ++turn) {
-      int32_t next = -1;
-      for (int32_t j = 0; j < p.n_used; ++j) {
-        if (experts[j] > last && (next < 0 || experts[j] < experts[next])) next = j;
-      }
-      last = experts[next];
-      sum += p.weights[row * p.n_used + next] * p.y[(row * p.n_used + next) * p.hidden + i];
-    }
-    p.out[row * p.hidden + i] = sum;
-  }
-}
-
 }  // namespace
 
 cudaError_t Route(const Stream& stream, const RouteArgs& args) {
@@ -166,36 +93,131 @@ size_t ExpertScratchBytes(const ExpertShape& shape, DType dtype) {
   return ExpertScratch(shape, dtype).bytes;
 }
 
-cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const void* const* up,
-                      const void* const* down) {
-  const int32_t n_experts = static_cast<int32_t>(args.up.size());
-  SC_CHECK(n_experts > 0 && n_experts <= kMaxExperts && args.down.size() == args.up.size());
-  const Matrix& first_down = args.down.front();
-  const DType dtype = first_down.dtype;
-  SC_CHECK(args.x.dtype == dtype);
-  const int32_t hidden = first_down.rows, width = first_down.cols;
-  const int32_t n_pairs = args.n_tokens * args.n_used;
-  const ExpertScratch parts({args.n_tokens, n_experts, args.n_used, hidden, width}, dtype);
-  RowGroup* const groups = ExpertScratch::At<RowGroup>(args.scratch, parts.groups);
-  int32_t* const n_groups = ExpertScratch::At<int32_t>(args.scratch, parts.n_groups);
-  int32_t* const order = ExpertScratch::At<int32_t>(args.scratch, parts.order);
-  const Act up_out(ExpertScratch::At<void*>(args.scratch, parts.up), dtype);
-  const Act activated(ExpertScratch::At<void*>(args.scratch, parts.activation), dtype);
-  float* const y = ExpertScratch::At<float>(args.scratch, parts.y);
+namespace {
 
-  cudaError_t error = Launch<&GroupingKernel>(
-      stream, {.grid = dim3(1), .block = kGroupingThreads},
-      GroupingParams{args.experts, n_pairs, n_experts, n_groups, groups, order});
+// Byte offset of the tensor maps in a table.
+size_t MapsAt(size_t n_matrices) {
+  return (n_matrices * sizeof(void*) + kTensorMapBytes - 1) / kTensorMapBytes * kTensorMapBytes;
+}
+const void* ExpertTableMaps(const void* const* table, size_t n_matrices) {
+  return reinterpret_cast<const unsigned char*>(table) + MapsAt(n_matrices);
+}
+
+// The memory and the sizes of a call.
+struct Parts {
+  Parts(const ExpertMlpArgs& args, const Matrix& down)
+      : dtype(down.dtype),
+        n_experts(static_cast<int32_t>(args.down.size())),
+        hidden(down.rows),
+        width(down.cols),
+        n_pairs(args.n_tokens * args.n_used),
+        layout({args.n_tokens, n_experts, args.n_used, hidden, width}, dtype),
+        scratch(args.scratch) {}
+
+  template <typename T>
+  T* At(size_t start) const {
+    return ExpertScratch::At<T>(scratch, start);
+  }
+
+  DType dtype;
+  int32_t n_experts, hidden, width, n_pairs;
+  ExpertScratch layout;
+  void* scratch;
+};
+
+GroupPairsArgs Grouping(const ExpertMlpArgs& args, const Parts& parts) {
+  return {.experts = args.experts,
+          .n_pairs = parts.n_pairs,
+          .n_experts = parts.n_experts,
+          .tile_rows = kMaxSkinnyRows,
+          .n_tiles = parts.At<int32_t>(parts.layout.n_groups),
+          .groups = nullptr,
+          .tiles = nullptr,
+          .order = parts.At<int32_t>(parts.layout.order),
+          .places = parts.At<int32_t>(parts.layout.places)};
+}
+
+CombineArgs Combining(const ExpertMlpArgs& args, const Parts& parts) {
+  return {.y = {parts.At<void>(parts.layout.y), DType::kF32},
+          .places = nullptr,
+          .experts = args.experts,
+          .weights = args.weights,
+          .out = args.out,
+          .n_tokens = args.n_tokens,
+          .n_used = args.n_used,
+          .width = parts.hidden};
+}
+
+cudaError_t HopperExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const void* const* up,
+                            const void* const* down) {
+  const Parts parts(args, args.down.front());
+  const ExpertScratch& at = parts.layout;
+  GroupPairsArgs grouping = Grouping(args, parts);
+  grouping.tile_rows = HopperGroupedTileRows(parts.n_pairs, parts.n_experts);
+  grouping.tiles = parts.At<RowTile>(at.groups);
+  void* const sorted_x = parts.At<void>(at.sorted_x);
+  const Act activated(parts.At<void>(at.activation), parts.dtype);
+  const Act y(parts.At<void>(at.y), parts.dtype);
+
+  cudaError_t error = GroupPairs(stream, grouping);
+  if (error != cudaSuccess) return error;
+  error = SortRows(stream, {.x = args.x,
+                            .places = grouping.places,
+                            .out = sorted_x,
+                            .n_tokens = args.n_tokens,
+                            .n_used = args.n_used,
+                            .width = parts.hidden});
+  if (error != cudaSuccess) return error;
+  HopperGroupedArgs gemm{.x = {sorted_x, parts.dtype},
+                         .maps = ExpertTableMaps(up, args.up.size()),
+                         .n_rows = parts.n_pairs,
+                         .rows = 2 * parts.width,
+                         .cols = parts.hidden,
+                         .tiles = grouping.tiles,
+                         .n_tiles = grouping.n_tiles,
+                         .max_tiles = static_cast<int32_t>(at.max_groups),
+                         .tile_rows = grouping.tile_rows,
+                         .has_old_tiles = false,
+                         .y = activated,
+                         .gated = true,
+                         .kind = args.kind};
+  error = HopperGroupedGemm(stream, gemm);
+  if (error != cudaSuccess) return error;
+  gemm.x = activated;
+  gemm.maps = ExpertTableMaps(down, args.down.size());
+  gemm.rows = parts.hidden;
+  gemm.cols = parts.width;
+  gemm.has_old_tiles = true;
+  gemm.y = y;
+  gemm.gated = false;
+  error = HopperGroupedGemm(stream, gemm);
+  if (error != cudaSuccess) return error;
+  CombineArgs combining = Combining(args, parts);
+  combining.y = y;
+  combining.places = grouping.places;
+  return CombineExperts(stream, combining);
+}
+
+cudaError_t SkinnyExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const void* const* up,
+                            const void* const* down) {
+  const Parts parts(args, args.down.front());
+  const ExpertScratch& at = parts.layout;
+  GroupPairsArgs grouping = Grouping(args, parts);
+  grouping.groups = parts.At<RowGroup>(at.groups);
+  const Act up_out(parts.At<void>(at.up), parts.dtype);
+  const Act activated(parts.At<void>(at.activation), parts.dtype);
+
+  cudaError_t error = GroupPairs(stream, grouping);
   if (error != cudaSuccess) return error;
   GroupedGemmArgs gemm{.x = args.x.data,
-                       .dtype = dtype,
+                       .dtype = parts.dtype,
                        .weights = up,
-                       .rows = 2 * width,
-                       .cols = hidden,
-                       .groups = groups,
-                       .n_groups = n_groups,
-                       .max_groups = static_cast<int32_t>(parts.max_groups),
-                       .x_rows = order,
+                       .rows = 2 * parts.width,
+                       .cols = parts.hidden,
+                       .groups = grouping.groups,
+                       .n_groups = grouping.n_tiles,
+                       .max_groups = static_cast<int32_t>(at.max_groups),
+                       .x_rows = grouping.order,
                        .x_divisor = args.n_used,
                        .y_rows = nullptr,
                        .y = up_out};
@@ -203,23 +225,58 @@ cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const voi
   if (error != cudaSuccess) return error;
   error = Activate(stream, {.x = up_out,
                             .out = activated,
-                            .n_rows = n_pairs,
-                            .width = width,
+                            .n_rows = parts.n_pairs,
+                            .width = parts.width,
                             .kind = args.kind,
                             .gated = true});
   if (error != cudaSuccess) return error;
   gemm.x = activated.data;
   gemm.weights = down;
-  gemm.rows = hidden;
-  gemm.cols = width;
+  gemm.rows = parts.hidden;
+  gemm.cols = parts.width;
   gemm.x_rows = nullptr;
-  gemm.y_rows = order;
-  gemm.y = y;
+  gemm.y_rows = grouping.order;
+  gemm.y = {parts.At<void>(at.y), DType::kF32};
   error = GroupedGemm(stream, gemm);
   if (error != cudaSuccess) return error;
-  return Launch<&CombineKernel>(
-      stream, {.grid = dim3(static_cast<unsigned>(args.n_tokens)), .block = 256},
-      CombineParams{y, args.experts, args.weights, args.out, args.n_used, hidden});
+  return CombineExperts(stream, Combining(args, parts));
+}
+
+bool HasHopperKind(Activation kind) {
+  return kind == Activation::kSilu || kind == Activation::kGeluTanh;
+}
+
+}  // namespace
+
+size_t ExpertTableBytes(size_t n_matrices) {
+  return MapsAt(n_matrices) + n_matrices * kTensorMapBytes;
+}
+
+cudaError_t FillExpertTable(const Stream& stream, std::span<const Matrix> matrices,
+                            unsigned char* table) {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const void* const address = matrices[i].buffer.data.get();
+    std::memcpy(table + i * sizeof(address), &address, sizeof(address));
+  }
+  if (!HasHopperGrouped(stream, matrices, /*gated=*/false)) return cudaSuccess;
+  return MakeMatrixMaps(matrices, table + MapsAt(matrices.size()));
+}
+
+cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const void* const* up,
+                      const void* const* down, bool batch_invariant) {
+  SC_CHECK(!args.up.empty() && args.up.size() <= kMaxExperts &&
+           args.down.size() == args.up.size() && args.x.dtype == args.down.front().dtype);
+  if (args.n_tokens == 0) return cudaSuccess;
+  if (!batch_invariant && SuitFewTokens(args)) {
+    const Parts parts(args, args.down.front());
+    return FewTokensExpertMlp(stream, args, up, down, parts.At<void>(parts.layout.activation));
+  }
+  // For a model always one of the two, whatever the number of rows: they round differently.
+  const bool is_for_hopper = HasHopperKind(args.kind) &&
+                             HasHopperGrouped(stream, args.up, /*gated=*/true) &&
+                             HasHopperGrouped(stream, args.down, /*gated=*/false);
+  return is_for_hopper ? HopperExpertMlp(stream, args, up, down)
+                       : SkinnyExpertMlp(stream, args, up, down);
 }
 
 }  // namespace stagecoach::kernels::cuda

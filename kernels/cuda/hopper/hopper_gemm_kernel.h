@@ -21,11 +21,11 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/hopper/hopper_gemm_store.h"
 #include "kernels/cuda/hopper/hopper_ptx.h"
+#include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/hopper/wgmma.h"
 
 namespace stagecoach::kernels::cuda {
 
-inline constexpr int kSlab = 64;  // inputs: 128 bytes per row, the swizzle width
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;
 

@@ -78,8 +78,9 @@ struct HeldTile {
     any = true;
   }
 
-  template <int kPiece>
-  __device__ __forceinline__ void Store(const HopperGemmParams& p, int c) const {
+  // Params: HopperGemmParams, or its members that this uses.
+  template <int kPiece, typename Params>
+  __device__ __forceinline__ void Store(const Params& p, int c) const {
     constexpr int kHalf = kPiece / kPiecesOfRow, kFirst = kPiece % kPiecesOfRow * 4;
     constexpr int kN = kChunks - kFirst < 4 ? kChunks - kFirst : 4;
     uint32_t values[kN];
@@ -96,7 +97,8 @@ struct HeldTile {
                y_row < p.n_rows ? p.n_outputs - column : 0);
   }
 
-  __device__ __forceinline__ void StoreAll(const HopperGemmParams& p, int c) {
+  template <typename Params>
+  __device__ __forceinline__ void StoreAll(const Params& p, int c) {
     [&]<int... kPiece>(std::integer_sequence<int, kPiece...>) __attribute__((always_inline)) {
       (Store<kPiece>(p, c), ...);
     }(std::make_integer_sequence<int, kPieces>{});

@@ -4,44 +4,10 @@
 
 #include "kernels/cuda/hopper/hopper_gemm_kernel.h"
 #include "kernels/cuda/hopper/hopper_gemm_ways.h"
+#include "kernels/cuda/hopper/tensor_map.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
-
-struct Box {
-  int rows, slabs, parts;
-};
-
-// Tensor map (TMA descriptor) of `parts` matrices [rows, cols], one below the other.
-template <typename T>
-cudaError_t MakeMap(const void* data, int32_t parts, int32_t rows, int32_t cols, const Box& box,
-                    CUtensorMap* map) {
-  using Encode = decltype(&cuTensorMapEncodeTiled);
-  // Looked up at run time: nothing else needs the driver library.
-  static const Encode encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
-                                                               12000, cudaEnableDefault, &result);
-    return error == cudaSuccess ? reinterpret_cast<Encode>(found) : nullptr;
-  }();
-  if (encode == nullptr) return cudaErrorNotSupported;
-  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
-  const cuuint64_t dims[4] = {kSlab, size(rows), size(cols / kSlab), size(parts)};
-  const cuuint64_t strides[3] = {size(int64_t{2} * cols), 2 * kSlab,
-                                 size(int64_t{2} * rows * cols)};  // bytes
-  const cuuint32_t box_dims[4] = {kSlab, static_cast<cuuint32_t>(box.rows),
-                                  static_cast<cuuint32_t>(box.slabs),
-                                  static_cast<cuuint32_t>(box.parts)};
-  const cuuint32_t steps[4] = {1, 1, 1, 1};
-  const CUresult made = encode(
-      map,
-      std::is_same_v<T, BF16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      4, const_cast<void*>(data), dims, strides, box_dims, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return made == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
-}
 
 template <typename T, typename O, typename Tile>
 cudaError_t RunTile(const Stream& stream, const HopperGemmCall& call) {
@@ -60,12 +26,16 @@ cudaError_t RunTile(const Stream& stream, const HopperGemmCall& call) {
                           .n_stages = Tile::Stages(box_rows),
                           .add_to_y = gemm.add_to_y,
                           .activation = call.activation};
-  cudaError_t error =
-      MakeMap<T>(gemm.x.data, 1, gemm.n_rows, gemm.w->cols, {box_rows, Tile::kSlabs, 1}, &params.x);
+  constexpr DType kDType = std::is_same_v<T, BF16> ? DType::kBF16 : DType::kF16;
+  cudaError_t error = MakeTensorMap({gemm.x.data, kDType}, {1, gemm.n_rows, gemm.w->cols},
+                                    {.rows = box_rows, .slabs = Tile::kSlabs}, &params.x);
   if (error != cudaSuccess) return error;
-  error = MakeMap<T>(gemm.w->buffer.data.get(), Tile::kGated ? 2 : 1, n_outputs, gemm.w->cols,
-                     {Tile::kOutputs, Tile::kSlabs, Tile::kGated && Tile::kBelow == 1 ? 2 : 1},
-                     &params.w);
+  error = MakeTensorMap({gemm.w->buffer.data.get(), kDType},
+                        {Tile::kGated ? 2 : 1, n_outputs, gemm.w->cols},
+                        {.rows = Tile::kOutputs,
+                         .slabs = Tile::kSlabs,
+                         .parts = Tile::kGated && Tile::kBelow == 1 ? 2 : 1},
+                        &params.w);
   if (error != cudaSuccess) return error;
   const int n_units = TileOrder<Tile>(gemm.n_rows, n_outputs).n_units();
   const int n_clusters =

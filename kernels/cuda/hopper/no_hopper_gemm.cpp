@@ -1,5 +1,6 @@
 // Stubs for builds without FlashInfer.
 #include "kernels/cuda/hopper/hopper_gemm.h"
+#include "kernels/cuda/hopper/hopper_grouped.h"
 
 namespace stagecoach::kernels::cuda {
 
@@ -18,6 +19,18 @@ std::vector<int> HopperGatedGemmWays(const Stream&, const GemmArgs&, const Activ
 int32_t NHopperGatedGemmWays(const GemmArgs&) { return 0; }
 
 cudaError_t HopperGatedGemm(const Stream&, const GemmArgs&, const ActivationArgs&, int) {
+  return cudaErrorInvalidValue;
+}
+
+bool HasHopperGrouped(const Stream&, std::span<const Matrix>, bool) { return false; }
+
+cudaError_t MakeMatrixMaps(std::span<const Matrix>, unsigned char*) {
+  return cudaErrorInvalidValue;
+}
+
+int32_t HopperGroupedTileRows(int32_t, int32_t) { return kHopperGroupedTileRows[0]; }
+
+cudaError_t HopperGroupedGemm(const Stream&, const HopperGroupedArgs&) {
   return cudaErrorInvalidValue;
 }
 

@@ -1,0 +1,169 @@
+#include "kernels/cuda/experts/expert_rows.h"
+
+#include "common/check.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/numbers.h"
+#include "kernels/cuda/device/warp.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kGroupingThreads = 1024;
+static_assert(kGroupingThreads >= kMaxExperts && kGroupingThreads == 32 * kWarpThreads);
+constexpr int kLoadsTogether = 8;  // of a thread that counts or places pairs
+
+// Calls use(pair, expert) for each pair, in the CTA's threads.
+template <typename Use>
+__device__ __forceinline__ void ForEachPair(const GroupPairsArgs& p, const Use& use) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  for (int32_t first = thread; first < p.n_pairs; first += kLoadsTogether * kGroupingThreads) {
+    int32_t experts[kLoadsTogether];
+#pragma unroll
+    for (int k = 0; k < kLoadsTogether; ++k) {
+      const int32_t pair = first + k * kGroupingThreads;
+      experts[k] = pair < p.n_pairs ? p.experts[pair] : -1;
+    }
+#pragma unroll
+    for (int k = 0; k < kLoadsTogether; ++k) {
+      if (experts[k] >= 0) use(first + k * kGroupingThreads, experts[k]);
+    }
+  }
+}
+
+// The sum over all lower lanes and the own one.
+__device__ __forceinline__ int32_t SumUpToLane(int32_t value, int lane) {
+#pragma unroll
+  for (int delta = 1; delta < kWarpThreads; delta *= 2) {
+    const int32_t lower = __shfl_up_sync(kAllLanes, value, static_cast<unsigned>(delta));
+    if (lane >= delta) value += lower;
+  }
+  return value;
+}
+
+// The sum of the values of all lower threads. shared: [32]; every thread of the CTA calls this.
+__device__ __forceinline__ int32_t SumOfLower(int32_t value, int32_t* shared) {
+  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
+  const int32_t up_to = SumUpToLane(value, lane);
+  if (lane == kWarpThreads - 1) shared[warp] = up_to;
+  __syncthreads();
+  if (warp == 0) {
+    const int32_t total = shared[lane];
+    const int32_t all = SumUpToLane(total, lane);
+    shared[lane] = all - total;
+  }
+  __syncthreads();
+  return shared[warp] + up_to - value;
+}
+
+// One CTA.
+__global__ void __launch_bounds__(kGroupingThreads) GroupPairsKernel(const GroupPairsArgs p) {
+  __shared__ int32_t next[kMaxExperts];  // pairs of an expert; later, the place of its next pair
+  __shared__ int32_t rows_of_warps[32], tiles_of_warps[32];
+  LetNextStart();
+  WaitForPrevious();
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  next[thread] = 0;
+  __syncthreads();
+  ForEachPair(p, [](int32_t, int32_t expert) { atomicAdd(&next[expert], 1); });
+  __syncthreads();
+  const int32_t n = thread < p.n_experts ? next[thread] : 0;
+  const int32_t n_tiles = (n + p.tile_rows - 1) / p.tile_rows;
+  const int32_t first_row = SumOfLower(n, rows_of_warps);
+  const int32_t first_tile = SumOfLower(n_tiles, tiles_of_warps);
+  next[thread] = first_row;
+  if (thread == kGroupingThreads - 1) *p.n_tiles = first_tile + n_tiles;
+  for (int32_t i = 0; i < n_tiles; ++i) {
+    if (p.groups != nullptr) {
+      p.groups[first_tile + i] = {thread, first_row + i * p.tile_rows,
+                                  min(n - i * p.tile_rows, p.tile_rows)};
+    } else {
+      const int32_t before = i / kMaxRunTiles * kMaxRunTiles;  // tiles before this run
+      p.tiles[first_tile + i] = {thread, first_row + before * p.tile_rows,
+                                 min(n - before * p.tile_rows, kMaxRunTiles * p.tile_rows),
+                                 first_tile + before};
+    }
+  }
+  __syncthreads();
+  ForEachPair(p, [&](int32_t pair, int32_t expert) {
+    const int32_t place = atomicAdd(&next[expert], 1);
+    p.order[place] = pair;
+    p.places[pair] = place;
+  });
+}
+
+// One CTA per row.
+__global__ void SortRowsKernel(const SortRowsArgs p) {
+  LetNextStart();
+  WaitForPrevious();
+  const int64_t row = blockIdx.x;
+  const int32_t n = p.width / 8;  // pieces of 16 bytes
+  const uint4* const from = static_cast<const uint4*>(p.x.data) + row * n;
+  const int32_t* const places = p.places + row * p.n_used;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < n;
+       i += static_cast<int32_t>(blockDim.x)) {
+    const uint4 piece = from[i];
+    for (int32_t j = 0; j < p.n_used; ++j) {
+      static_cast<uint4*>(p.out)[int64_t{places[j]} * n + i] = piece;
+    }
+  }
+}
+
+// One CTA per row. A thread adds kN columns at a time.
+template <typename T, int kN>
+__global__ void CombineKernel(const CombineArgs p) {
+  __shared__ int32_t rows[kMaxExperts];  // in y, in ascending order of expert id
+  __shared__ float weights[kMaxExperts];
+  LetNextStart();
+  WaitForPrevious();
+  const int64_t first_pair = int64_t{blockIdx.x} * p.n_used;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const auto n_threads = static_cast<int32_t>(blockDim.x);
+  for (int32_t j = thread; j < p.n_used; j += n_threads) {
+    const int32_t expert = p.experts[first_pair + j];
+    int32_t n_lower = 0;
+    for (int32_t i = 0; i < p.n_used; ++i) n_lower += p.experts[first_pair + i] < expert ? 1 : 0;
+    rows[n_lower] =
+        p.places != nullptr ? p.places[first_pair + j] : static_cast<int32_t>(first_pair) + j;
+    weights[n_lower] = p.weights[first_pair + j];
+  }
+  __syncthreads();
+  const T* const y = static_cast<const T*>(p.y.data);
+  float* const out = p.out + int64_t{blockIdx.x} * p.width;
+  for (int32_t column = thread * kN; column < p.width; column += n_threads * kN) {
+    float sums[kN];
+    LoadFloats<kN>(out + column, sums);
+#pragma unroll 8
+    for (int32_t j = 0; j < p.n_used; ++j) {
+      float values[kN];
+      LoadFloats<kN>(y + int64_t{rows[j]} * p.width + column, values);
+#pragma unroll
+      for (int k = 0; k < kN; ++k) sums[k] += weights[j] * values[k];
+    }
+    StoreFloats<kN>(sums, out + column);
+  }
+}
+
+}  // namespace
+
+cudaError_t GroupPairs(const Stream& stream, const GroupPairsArgs& args) {
+  SC_CHECK(args.n_experts <= kMaxExperts && (args.groups == nullptr) != (args.tiles == nullptr));
+  return Launch<&GroupPairsKernel>(stream, {.grid = dim3(1), .block = kGroupingThreads}, args);
+}
+
+cudaError_t SortRows(const Stream& stream, const SortRowsArgs& args) {
+  SC_CHECK(args.width % 8 == 0 && args.x.dtype != DType::kF32);
+  return Launch<&SortRowsKernel>(
+      stream, {.grid = dim3(static_cast<unsigned>(args.n_tokens)), .block = 256}, args);
+}
+
+cudaError_t CombineExperts(const Stream& stream, const CombineArgs& args) {
+  SC_CHECK(args.n_used <= kMaxExperts);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(args.n_tokens)), .block = 256};
+  return WithType(args.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    return args.width % 8 == 0 ? Launch<&CombineKernel<T, 8>>(stream, shape, args)
+                               : Launch<&CombineKernel<T, 1>>(stream, shape, args);
+  });
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,50 @@
+// The rows of experts: sorted by expert, and added up again.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/scratch_layout.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+inline constexpr int32_t kMaxExperts = 1024;
+
+// Sorts pairs of a row and an expert by expert. P: number of pairs. One of groups and tiles is
+// null.
+struct GroupPairsArgs {
+  const int32_t* experts;  // [P]
+  int32_t n_pairs;
+  int32_t n_experts;  // <= kMaxExperts
+  int32_t tile_rows;  // of `groups` and `tiles`
+  int32_t* n_tiles;   // [1]: number of groups or tiles
+  RowGroup* groups;   // [n_tiles]
+  RowTile* tiles;     // [n_tiles]
+  int32_t* order;     // [P]: the pairs, sorted
+  int32_t* places;    // [P]: each pair's index in `order`
+};
+// The order of pairs within an expert is random: no result may depend on it.
+cudaError_t GroupPairs(const Stream& stream, const GroupPairsArgs& args);
+
+// Copies each row of x to the places of its pairs. Rows are whole multiples of 16 bytes.
+struct SortRowsArgs {
+  ConstAct x;             // [n_tokens, width]
+  const int32_t* places;  // [n_tokens, n_used]
+  void* out;              // [n_tokens * n_used, width]
+  int32_t n_tokens, n_used, width;
+};
+cudaError_t SortRows(const Stream& stream, const SortRowsArgs& args);
+
+// out[t] += the sum of weight * y over the pairs of row t, in ascending order of expert id.
+struct CombineArgs {
+  ConstAct y;              // [n_tokens * n_used, width]
+  const int32_t* places;   // [n_tokens, n_used]: each pair's row in y; null: the pair's index
+  const int32_t* experts;  // [n_tokens, n_used]; distinct within a row; n_used <= kMaxExperts
+  const float* weights;    // [n_tokens, n_used]
+  float* out;              // [n_tokens, width]
+  int32_t n_tokens, n_used, width;
+};
+cudaError_t CombineExperts(const Stream& stream, const CombineArgs& args);
+
+}  // namespace stagecoach::kernels::cuda

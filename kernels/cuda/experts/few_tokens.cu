@@ -1,0 +1,227 @@
+#include "kernels/cuda/experts/few_tokens.h"
+
+#include "common/check.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/numbers.h"
+#include "kernels/cuda/device/warp.h"
+#include "kernels/cuda/elementwise/activated.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;  // per CTA
+constexpr int kPiece = 8;  // elements: 16 bytes
+// Most experts of a row, for which the down kernel keeps an order.
+constexpr int kMostUsed = 64;
+// Pairs per expert, from which on too many of them share one.
+constexpr int kMostPairsShare = 4;
+
+template <typename T>
+__device__ __forceinline__ float2 TwoFloats(uint32_t pair) {
+  return {ToFloat(T{static_cast<uint16_t>(pair)}), ToFloat(T{static_cast<uint16_t>(pair >> 16)})};
+}
+template <>
+__device__ __forceinline__ float2 TwoFloats<BF16>(uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
+// sum + the products of 8 values.
+template <typename T>
+__device__ __forceinline__ float AddProducts(float sum, const uint4& a, const uint4& b) {
+  const uint32_t of_a[4] = {a.x, a.y, a.z, a.w}, of_b[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = TwoFloats<T>(of_a[i]), y = TwoFloats<T>(of_b[i]);
+    sum += x.x * y.x;
+    sum += x.y * y.y;
+  }
+  return sum;
+}
+
+struct UpParams {
+  const void* x;           // [n_tokens, hidden]
+  const int32_t* experts;  // [n_tokens, n_used]
+  const void* const* up;   // each [2 * width, hidden]
+  void* activated;         // [n_tokens * n_used, width]
+  int32_t n_used, hidden, width;
+  Activation activation;
+};
+
+// One warp per pair and column of `activated`.
+template <typename T>
+__global__ void __launch_bounds__(kWarps* kWarpThreads, 4) FewTokensUpKernel(const UpParams p) {
+  constexpr int kTogether = 4;  // pieces of gate and of up that a lane has in flight
+  LetNextStart();
+  WaitForPrevious();
+  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
+  const int32_t pair = static_cast<int32_t>(blockIdx.y);
+  const int32_t column = static_cast<int32_t>(blockIdx.x) * kWarps + warp;
+  if (column >= p.width) return;
+  const int32_t n_pieces = p.hidden / kPiece;
+  const T* const w = static_cast<const T*>(p.up[p.experts[pair]]);
+  const uint4* const gate = reinterpret_cast<const uint4*>(w + int64_t{column} * p.hidden);
+  const uint4* const up = gate + int64_t{p.width} * n_pieces;
+  const uint4* const x = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) +
+                                                        int64_t{pair / p.n_used} * p.hidden);
+  float gate_sum = 0, up_sum = 0;
+  for (int32_t first = lane; first < n_pieces; first += kTogether * kWarpThreads) {
+    uint4 of_gate[kTogether], of_up[kTogether], of_x[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int32_t piece = first + i * kWarpThreads;
+      of_gate[i] = of_up[i] = of_x[i] = uint4{};
+      if (piece < n_pieces) {
+        of_gate[i] = LoadOnce(gate + piece);
+        of_up[i] = LoadOnce(up + piece);
+        of_x[i] = x[piece];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      gate_sum = AddProducts<T>(gate_sum, of_gate[i], of_x[i]);
+      up_sum = AddProducts<T>(up_sum, of_up[i], of_x[i]);
+    }
+  }
+  gate_sum = WarpSum(gate_sum);
+  up_sum = WarpSum(up_sum);
+  if (lane == 0) {
+    const float rounded_gate = ToFloat(FromFloat<T>(gate_sum));
+    const float rounded_up = ToFloat(FromFloat<T>(up_sum));
+    static_cast<T*>(p.activated)[int64_t{pair} * p.width + column] =
+        FromFloat<T>(ActivatedBy</*kExact=*/false>(p.activation, rounded_gate) * rounded_up);
+  }
+}
+
+struct DownParams {
+  const void* activated;    // [n_tokens * n_used, width]
+  const int32_t* experts;   // [n_tokens, n_used]
+  const float* weights;     // [n_tokens, n_used]
+  const void* const* down;  // each [hidden, width]
+  float* out;               // [n_tokens, hidden]
+  int32_t n_used, hidden, width;
+};
+
+// kTeam warps per row and column of `out`. The inputs of all experts of a row are one sequence, in
+// ascending order of expert id, so that a lane has loads in flight across experts.
+template <typename T>
+__global__ void __launch_bounds__(kWarps* kWarpThreads, 3) FewTokensDownKernel(const DownParams p) {
+  constexpr int kTogether = 6, kTeam = 2, kColumns = kWarps / kTeam;
+  constexpr int kTeamThreads = kTeam * kWarpThreads;
+  struct Used {
+    const uint4* w;  // the first row of its matrix
+    const uint4* x;
+    float weight;
+  };
+  __shared__ Used used[kMostUsed];
+  __shared__ float sums[kWarps];
+  LetNextStart();
+  WaitForPrevious();
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const auto row = static_cast<int32_t>(blockIdx.y);
+  const int32_t column = static_cast<int32_t>(blockIdx.x) * kColumns + thread / kTeamThreads;
+  const int32_t n_pieces = p.width / kPiece;
+  const bool is_column = column < p.hidden;
+  const int64_t at = int64_t{row} * p.hidden + column;
+  const bool writes = is_column && thread % kTeamThreads == 0;
+  const float before = writes ? p.out[at] : 0;
+  if (thread < p.n_used) {
+    const int32_t* const experts = p.experts + int64_t{row} * p.n_used;
+    const int32_t expert = experts[thread];
+    int32_t n_lower = 0;
+    for (int32_t i = 0; i < p.n_used; ++i) n_lower += experts[i] < expert ? 1 : 0;
+    const int64_t pair = int64_t{row} * p.n_used + thread;
+    used[n_lower] = {static_cast<const uint4*>(p.down[expert]),
+                     static_cast<const uint4*>(p.activated) + pair * n_pieces, p.weights[pair]};
+  }
+  __syncthreads();
+  float sum = 0;
+  if (is_column) {
+    int32_t turn = 0, piece = thread % kTeamThreads;  // the next piece of the lane
+    const auto enter = [&] {
+      while (piece >= n_pieces && turn < p.n_used) {
+        piece -= n_pieces;
+        ++turn;
+      }
+    };
+    enter();
+    while (__any_sync(kAllLanes, turn < p.n_used)) {
+      uint4 of_w[kTogether], of_x[kTogether];
+      float weights[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        of_w[i] = of_x[i] = uint4{};
+        weights[i] = 0;
+        if (turn < p.n_used) {
+          const Used& from = used[turn];
+          of_w[i] = LoadOnce(from.w + int64_t{column} * n_pieces + piece);
+          of_x[i] = from.x[piece];
+          weights[i] = from.weight;
+        }
+        piece += kTeamThreads;
+        enter();
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        sum += weights[i] * AddProducts<T>(0.0f, of_w[i], of_x[i]);
+      }
+    }
+    sum = WarpSum(sum);
+    if (thread % kWarpThreads == 0) sums[thread / kWarpThreads] = sum;
+  }
+  __syncthreads();
+  if (writes) {
+    const int first = thread / kWarpThreads;
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kTeam; ++i) total += sums[first + i];
+    p.out[at] = before + total;
+  }
+}
+
+}  // namespace
+
+bool SuitFewTokens(const ExpertMlpArgs& args) {
+  const Matrix& down = args.down.front();
+  const auto n_pairs = int64_t{args.n_tokens} * args.n_used;
+  return down.dtype != DType::kF32 && down.parts.empty() && args.up.front().parts.empty() &&
+         down.rows % kPiece == 0 && down.cols % kPiece == 0 && args.n_used <= kMostUsed &&
+         (args.n_tokens == 1 ||
+          n_pairs * kMostPairsShare <= static_cast<int64_t>(args.down.size()));
+}
+
+cudaError_t FewTokensExpertMlp(const Stream& stream, const ExpertMlpArgs& args,
+                               const void* const* up, const void* const* down, void* activated) {
+  SC_CHECK(SuitFewTokens(args));
+  const int32_t hidden = args.down.front().rows, width = args.down.front().cols;
+  const UpParams of_up{.x = args.x.data,
+                       .experts = args.experts,
+                       .up = up,
+                       .activated = activated,
+                       .n_used = args.n_used,
+                       .hidden = hidden,
+                       .width = width,
+                       .activation = args.kind};
+  const DownParams of_down{.activated = activated,
+                           .experts = args.experts,
+                           .weights = args.weights,
+                           .down = down,
+                           .out = args.out,
+                           .n_used = args.n_used,
+                           .hidden = hidden,
+                           .width = width};
+  const LaunchShape up_shape{.grid = dim3(static_cast<unsigned>(CeilDiv(width, kWarps)),
+                                          static_cast<unsigned>(args.n_tokens * args.n_used)),
+                             .block = kWarps * kWarpThreads};
+  const LaunchShape down_shape{.grid = dim3(static_cast<unsigned>(CeilDiv(hidden, kWarps / 2)),
+                                            static_cast<unsigned>(args.n_tokens)),
+                               .block = kWarps * kWarpThreads};
+  const auto launch = [&]<typename T>() {
+    const cudaError_t error = Launch<&FewTokensUpKernel<T>>(stream, up_shape, of_up);
+    if (error != cudaSuccess) return error;
+    return Launch<&FewTokensDownKernel<T>>(stream, down_shape, of_down);
+  };
+  return args.x.dtype == DType::kBF16 ? launch.template operator()<BF16>()
+                                      : launch.template operator()<F16>();
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,7 @@
+#include "kernels/cuda/hopper/hopper_grouped_ways.inl"
+
+namespace stagecoach::kernels::cuda {
+
+template cudaError_t RunHopperGrouped<F16>(const Stream& stream, const HopperGroupedArgs& args);
+
+}  // namespace stagecoach::kernels::cuda
