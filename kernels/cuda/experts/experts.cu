@@ -8,6 +8,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/experts/expert_rows.h"
 #include "kernels/cuda/experts/few_tokens.h"
+#include "kernels/cuda/experts/route_registers.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/hopper/hopper_grouped.h"
 
@@ -84,6 +85,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
 
 cudaError_t Route(const Stream& stream, const RouteArgs& args) {
   SC_CHECK(args.n_used >= 1 && args.n_used <= args.n_experts);
+  if (HasRouteInRegisters(args)) return RouteInRegisters(stream, args);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(args.n_tokens, kWarps))),
                           .block = kWarps * kWarpThreads};
   return Launch<&RouteKernel>(stream, shape, args);

@@ -9,10 +9,9 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // per CTA
-constexpr int kPiece = 8;  // elements: 16 bytes
-// Most experts of a row, for which the down kernel keeps an order.
-constexpr int kMostUsed = 64;
+constexpr int kWarps = 8;                // per CTA
+constexpr int kPiece = 8;                // elements: 16 bytes
+constexpr int kMostUsed = kWarpThreads;  // experts of a row
 // Pairs per expert, from which on too many of them share one.
 constexpr int kMostPairsShare = 4;
 
@@ -38,11 +37,24 @@ __device__ __forceinline__ float AddProducts(float sum, const uint4& a, const ui
   return sum;
 }
 
+// The experts of a row, in ascending order. A warp collective.
+struct Ranked {
+  int32_t expert;  // of pair `lane` of the row
+  int rank;        // how many of the row's experts are lower
+
+  __device__ __forceinline__ Ranked(const int32_t* experts, int n_used, int lane)
+      : expert(lane < n_used ? experts[lane] : INT32_MAX), rank(0) {
+    for (int i = 0; i < n_used; ++i) {
+      rank += __shfl_sync(kAllLanes, expert, i) < expert ? 1 : 0;
+    }
+  }
+};
+
 struct UpParams {
   const void* x;           // [n_tokens, hidden]
   const int32_t* experts;  // [n_tokens, n_used]
   const void* const* up;   // each [2 * width, hidden]
-  void* activated;         // [n_tokens * n_used, width]
+  void* activated;         // [n_tokens * n_used, width], a row's pairs in order of their experts
   int32_t n_used, hidden, width;
   Activation activation;
 };
@@ -54,15 +66,18 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 4) FewTokensUpKernel(con
   LetNextStart();
   WaitForPrevious();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
-  const int32_t pair = static_cast<int32_t>(blockIdx.y);
+  const int32_t row = static_cast<int32_t>(blockIdx.y) / p.n_used;
+  const int pair = static_cast<int>(blockIdx.y) % p.n_used;
   const int32_t column = static_cast<int32_t>(blockIdx.x) * kWarps + warp;
   if (column >= p.width) return;
   const int32_t n_pieces = p.hidden / kPiece;
-  const T* const w = static_cast<const T*>(p.up[p.experts[pair]]);
+  const Ranked ranked(p.experts + int64_t{row} * p.n_used, p.n_used, lane);
+  const T* const w = static_cast<const T*>(p.up[__shfl_sync(kAllLanes, ranked.expert, pair)]);
+  const int rank = __shfl_sync(kAllLanes, ranked.rank, pair);
   const uint4* const gate = reinterpret_cast<const uint4*>(w + int64_t{column} * p.hidden);
   const uint4* const up = gate + int64_t{p.width} * n_pieces;
-  const uint4* const x = reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) +
-                                                        int64_t{pair / p.n_used} * p.hidden);
+  const uint4* const x =
+      reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + int64_t{row} * p.hidden);
   float gate_sum = 0, up_sum = 0;
   for (int32_t first = lane; first < n_pieces; first += kTogether * kWarpThreads) {
     uint4 of_gate[kTogether], of_up[kTogether], of_x[kTogether];
@@ -87,13 +102,13 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 4) FewTokensUpKernel(con
   if (lane == 0) {
     const float rounded_gate = ToFloat(FromFloat<T>(gate_sum));
     const float rounded_up = ToFloat(FromFloat<T>(up_sum));
-    static_cast<T*>(p.activated)[int64_t{pair} * p.width + column] =
+    static_cast<T*>(p.activated)[(int64_t{row} * p.n_used + rank) * p.width + column] =
         FromFloat<T>(ActivatedBy</*kExact=*/false>(p.activation, rounded_gate) * rounded_up);
   }
 }
 
 struct DownParams {
-  const void* activated;    // [n_tokens * n_used, width]
+  const void* activated;    // as in UpParams
   const int32_t* experts;   // [n_tokens, n_used]
   const float* weights;     // [n_tokens, n_used]
   const void* const* down;  // each [hidden, width]
@@ -109,7 +124,6 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 3) FewTokensDownKernel(c
   constexpr int kTeamThreads = kTeam * kWarpThreads;
   struct Used {
     const uint4* w;  // the first row of its matrix
-    const uint4* x;
     float weight;
   };
   __shared__ Used used[kMostUsed];
@@ -124,19 +138,21 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 3) FewTokensDownKernel(c
   const int64_t at = int64_t{row} * p.hidden + column;
   const bool writes = is_column && thread % kTeamThreads == 0;
   const float before = writes ? p.out[at] : 0;
-  if (thread < p.n_used) {
-    const int32_t* const experts = p.experts + int64_t{row} * p.n_used;
-    const int32_t expert = experts[thread];
-    int32_t n_lower = 0;
-    for (int32_t i = 0; i < p.n_used; ++i) n_lower += experts[i] < expert ? 1 : 0;
-    const int64_t pair = int64_t{row} * p.n_used + thread;
-    used[n_lower] = {static_cast<const uint4*>(p.down[expert]),
-                     static_cast<const uint4*>(p.activated) + pair * n_pieces, p.weights[pair]};
+  if (thread < kWarpThreads) {
+    const int64_t first_pair = int64_t{row} * p.n_used;
+    const Ranked ranked(p.experts + first_pair, p.n_used, thread);
+    if (thread < p.n_used) {
+      used[ranked.rank] = {static_cast<const uint4*>(p.down[ranked.expert]),
+                           p.weights[first_pair + thread]};
+    }
   }
   __syncthreads();
   float sum = 0;
   if (is_column) {
+    const uint4* const x =
+        static_cast<const uint4*>(p.activated) + int64_t{row} * p.n_used * n_pieces;
     int32_t turn = 0, piece = thread % kTeamThreads;  // the next piece of the lane
+    int32_t piece_of_x = piece;
     const auto enter = [&] {
       while (piece >= n_pieces && turn < p.n_used) {
         piece -= n_pieces;
@@ -154,10 +170,11 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 3) FewTokensDownKernel(c
         if (turn < p.n_used) {
           const Used& from = used[turn];
           of_w[i] = LoadOnce(from.w + int64_t{column} * n_pieces + piece);
-          of_x[i] = from.x[piece];
+          of_x[i] = x[piece_of_x];
           weights[i] = from.weight;
         }
         piece += kTeamThreads;
+        piece_of_x += kTeamThreads;
         enter();
       }
 #pragma unroll

@@ -193,7 +193,7 @@ TEST_CASE("PackRows: parts of a matrix, with rounding") {
 }
 
 TEST_CASE("Route equals the reference, with ties and NaN among the logits") {
-  const int32_t n_experts = GENERATE(1, 4, 60, 128), n_tokens = GENERATE(1, 50);
+  const int32_t n_experts = GENERATE(1, 4, 60, 128, 200, 300), n_tokens = GENERATE(1, 50);
   const bool over_used = GENERATE(false, true);
   std::vector<float> logits = RandomFloats(static_cast<size_t>(n_experts * n_tokens), 1, 2.0f);
   for (float& logit : logits) logit = std::round(logit * 8) / 8;
