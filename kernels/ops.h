@@ -284,6 +284,13 @@ class Ops {
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Activate(const ActivationArgs& args) = 0;
   virtual void Route(const RouteArgs& args) = 0;
+  // Norm, then Gemm on its result, then Route on the product. norm.out is gemm.x, and route.logits
+  // is gemm.y.
+  virtual void NormRoute(const NormArgs& norm, const GemmArgs& gemm, const RouteArgs& route) {
+    Norm(norm);
+    Gemm(gemm);
+    Route(route);
+  }
   // Mixture of experts on rows that Route has assigned.
   virtual void ExpertMlp(const ExpertMlpArgs& args) = 0;
   // Bytes of ExpertMlpArgs::scratch for these sizes.

@@ -85,8 +85,7 @@ class LayerRun {
   void Mlp() {
     if (in_.layer.has_experts) {
       SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x must not alias hidden
-      ops_->Norm(InputNorm(w_.mlp_norm, w_.mlp_norm_bias));
-      Experts(scratch_.normed);
+      Experts();
       if (spec_.shared_expert.intermediate_size > 0) SharedExpert(scratch_.normed);
     } else {
       kernels::GemmArgs up =
@@ -184,18 +183,21 @@ class LayerRun {
     ops_->Norm(Normed(hidden_, norm, norm_bias, hidden_, /*add_to_out=*/false));
   }
 
-  // hidden += output of the experts for x: [T, H]
-  void Experts(ConstAct x) {
-    Gemm(x, w_.router, w_.router_bias, scratch_.router_logits, /*add_to_y=*/false);
-    ops_->Route({.logits = scratch_.router_logits,
-                 .experts = scratch_.experts,
-                 .weights = scratch_.expert_weights,
-                 .n_tokens = step_.n_tokens,
-                 .n_experts = spec_.experts.n_experts,
-                 .n_used = spec_.experts.n_used,
-                 .over_used = spec_.experts.weights_over_used,
-                 .sigmoid = spec_.experts.sigmoid,
-                 .correction = w_.router_correction.As<float>()});
+  // hidden += output of the experts for the normed rows, which stay in scratch_.normed
+  void Experts() {
+    const ConstAct x = scratch_.normed;
+    ops_->NormRoute(
+        InputNorm(w_.mlp_norm, w_.mlp_norm_bias),
+        Product(x, w_.router, w_.router_bias, scratch_.router_logits, /*add_to_y=*/false),
+        {.logits = scratch_.router_logits,
+         .experts = scratch_.experts,
+         .weights = scratch_.expert_weights,
+         .n_tokens = step_.n_tokens,
+         .n_experts = spec_.experts.n_experts,
+         .n_used = spec_.experts.n_used,
+         .over_used = spec_.experts.weights_over_used,
+         .sigmoid = spec_.experts.sigmoid,
+         .correction = w_.router_correction.As<float>()});
     ops_->ExpertMlp({.x = x,
                      .experts = scratch_.experts,
                      .weights = scratch_.expert_weights,

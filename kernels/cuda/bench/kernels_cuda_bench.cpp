@@ -382,6 +382,47 @@ struct ExpertLayer {
   int32_t n_experts, n_used, hidden, width;
 };
 
+void BenchRouting(Bench& bench, const ExpertLayer& layer, int32_t rows) {
+  Ops& ops = bench.ops();
+  const auto n = static_cast<size_t>(rows), hidden = static_cast<size_t>(layer.hidden);
+  std::vector<Matrix> routers;
+  for (int i = 0; i < 8; ++i) routers.push_back(bench.RandomMatrix(layer.n_experts, layer.hidden));
+  const Buffer x = bench.Random(n * hidden, DType::kF32), normed = bench.Random(n * hidden, kType);
+  const Buffer weight = bench.Random(hidden, DType::kF32);
+  const Buffer logits = bench.Random(n * static_cast<size_t>(layer.n_experts), DType::kF32);
+  const Buffer experts = *ops.Allocate(n * static_cast<size_t>(layer.n_used) * sizeof(int32_t));
+  const Buffer weights = *ops.Allocate(n * static_cast<size_t>(layer.n_used) * sizeof(float));
+  std::vector<std::function<void()>> calls;
+  for (const Matrix& router : routers) {
+    calls.push_back([&] {
+      ops.NormRoute({.x = x.As<float>(),
+                     .weight = weight.As<float>(),
+                     .bias = nullptr,
+                     .out = {normed.data.get(), kType},
+                     .n_rows = rows,
+                     .width = layer.hidden,
+                     .kind = NormKind::kRms,
+                     .eps = 1e-5f,
+                     .add_to_out = false},
+                    {.x = {normed.data.get(), kType},
+                     .w = &router,
+                     .bias = nullptr,
+                     .y = logits.As<float>(),
+                     .n_rows = rows,
+                     .add_to_y = false},
+                    {.logits = logits.As<float>(),
+                     .experts = experts.As<int32_t>(),
+                     .weights = weights.As<float>(),
+                     .n_tokens = rows,
+                     .n_experts = layer.n_experts,
+                     .n_used = layer.n_used,
+                     .over_used = true});
+    });
+  }
+  bench.Line(fmt::format("norm, router, route {} rows {}", layer.name, rows), bench.Seconds(calls),
+             layer.n_experts * hidden * kElement + n * hidden * (4 + kElement), 0);
+}
+
 // Rows that choose experts at random.
 class ExpertRows {
  public:
@@ -461,6 +502,7 @@ void BenchExperts(Bench& bench, const ExpertLayer& layer) {
                    .n_used = layer.n_used,
                    .kind = Activation::kSilu});
   };
+  for (const int32_t rows : {1, 16, 256, 4096}) BenchRouting(bench, layer, rows);
   for (const int32_t n_tokens : {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16384}) {
     std::vector<ExpertRows> rows;
     double n_distinct = 0;

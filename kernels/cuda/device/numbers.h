@@ -146,6 +146,14 @@ __device__ __forceinline__ float2 LoadFresh(const float* from) {
 #endif
 }
 
+__device__ __forceinline__ float LoadFreshOne(const float* from) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(from);
+#else
+  return *from;
+#endif
+}
+
 // Prefetches the 128-byte line around `at` into L2.
 __device__ __forceinline__ void PrefetchLine(const void* at) {
 #if defined(__CUDA_ARCH__)

@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(kGroupingThreads) GroupPairsKernel(const Group
 
 // One CTA per row.
 __global__ void SortRowsKernel(const SortRowsArgs p) {
-  LetNextStart();
   WaitForPrevious();
+  LetNextStart();
   const int64_t row = blockIdx.x;
   const int32_t n = p.width / 8;  // pieces of 16 bytes
   const uint4* const from = static_cast<const uint4*>(p.x.data) + row * n;

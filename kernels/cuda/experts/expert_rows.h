@@ -27,7 +27,8 @@ struct GroupPairsArgs {
 // The order of pairs within an expert is random: no result may depend on it.
 cudaError_t GroupPairs(const Stream& stream, const GroupPairsArgs& args);
 
-// Copies each row of x to the places of its pairs. Rows are whole multiples of 16 bytes.
+// Copies each row of x to the places of its pairs. Lets the next kernel start when the previous one
+// is done: it may read what GroupPairs made. Rows are whole multiples of 16 bytes.
 struct SortRowsArgs {
   ConstAct x;             // [n_tokens, width]
   const int32_t* places;  // [n_tokens, n_used]

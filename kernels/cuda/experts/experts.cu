@@ -8,7 +8,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/experts/expert_rows.h"
 #include "kernels/cuda/experts/few_tokens.h"
-#include "kernels/cuda/experts/route_registers.h"
+#include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/hopper/hopper_grouped.h"
 
@@ -179,7 +179,6 @@ cudaError_t HopperExpertMlp(const Stream& stream, const ExpertMlpArgs& args, con
                          .n_tiles = grouping.n_tiles,
                          .max_tiles = static_cast<int32_t>(at.max_groups),
                          .tile_rows = grouping.tile_rows,
-                         .has_old_tiles = false,
                          .y = activated,
                          .gated = true,
                          .kind = args.kind};
@@ -189,7 +188,6 @@ cudaError_t HopperExpertMlp(const Stream& stream, const ExpertMlpArgs& args, con
   gemm.maps = ExpertTableMaps(down, args.down.size());
   gemm.rows = parts.hidden;
   gemm.cols = parts.width;
-  gemm.has_old_tiles = true;
   gemm.y = y;
   gemm.gated = false;
   error = HopperGroupedGemm(stream, gemm);

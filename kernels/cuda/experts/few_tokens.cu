@@ -5,37 +5,15 @@
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/elementwise/activated.h"
+#include "kernels/cuda/experts/dot.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;                // per CTA
-constexpr int kPiece = 8;                // elements: 16 bytes
+constexpr int kDownWarps = 8;            // per CTA
 constexpr int kMostUsed = kWarpThreads;  // experts of a row
 // Pairs per expert, from which on too many of them share one.
 constexpr int kMostPairsShare = 4;
-
-template <typename T>
-__device__ __forceinline__ float2 TwoFloats(uint32_t pair) {
-  return {ToFloat(T{static_cast<uint16_t>(pair)}), ToFloat(T{static_cast<uint16_t>(pair >> 16)})};
-}
-template <>
-__device__ __forceinline__ float2 TwoFloats<BF16>(uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
-
-// sum + the products of 8 values.
-template <typename T>
-__device__ __forceinline__ float AddProducts(float sum, const uint4& a, const uint4& b) {
-  const uint32_t of_a[4] = {a.x, a.y, a.z, a.w}, of_b[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 x = TwoFloats<T>(of_a[i]), y = TwoFloats<T>(of_b[i]);
-    sum += x.x * y.x;
-    sum += x.y * y.y;
-  }
-  return sum;
-}
 
 // The experts of a row, in ascending order. A warp collective.
 struct Ranked {
@@ -43,7 +21,7 @@ struct Ranked {
   int rank;        // how many of the row's experts are lower
 
   __device__ __forceinline__ Ranked(const int32_t* experts, int n_used, int lane)
-      : expert(lane < n_used ? experts[lane] : INT32_MAX), rank(0) {
+      : expert(lane < n_used ? LoadPlan(experts + lane) : INT32_MAX), rank(0) {
     for (int i = 0; i < n_used; ++i) {
       rank += __shfl_sync(kAllLanes, expert, i) < expert ? 1 : 0;
     }
@@ -59,12 +37,14 @@ struct UpParams {
   Activation activation;
 };
 
-// One warp per pair and column of `activated`.
-template <typename T>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, 4) FewTokensUpKernel(const UpParams p) {
-  constexpr int kTogether = 4;  // pieces of gate and of up that a lane has in flight
-  LetNextStart();
+// One warp per pair and column of `activated`. kTogether: pieces of gate and of up that a lane has
+// in flight.
+template <typename T, int kWarps, int kTogether, int kBlocks>
+__global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocks)
+    FewTokensUpKernel(const UpParams p) {
   WaitForPrevious();
+  // The next kernel reads `experts` before it waits.
+  LetNextStart();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
   const int32_t row = static_cast<int32_t>(blockIdx.y) / p.n_used;
   const int pair = static_cast<int>(blockIdx.y) % p.n_used;
@@ -76,8 +56,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 4) FewTokensUpKernel(con
   const int rank = __shfl_sync(kAllLanes, ranked.rank, pair);
   const uint4* const gate = reinterpret_cast<const uint4*>(w + int64_t{column} * p.hidden);
   const uint4* const up = gate + int64_t{p.width} * n_pieces;
-  const uint4* const x =
-      reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + int64_t{row} * p.hidden);
+  const uint4* const x = static_cast<const uint4*>(p.x) + int64_t{row} * n_pieces;
   float gate_sum = 0, up_sum = 0;
   for (int32_t first = lane; first < n_pieces; first += kTogether * kWarpThreads) {
     uint4 of_gate[kTogether], of_up[kTogether], of_x[kTogether];
@@ -117,82 +96,105 @@ struct DownParams {
 };
 
 // kTeam warps per row and column of `out`. The inputs of all experts of a row are one sequence, in
-// ascending order of expert id, so that a lane has loads in flight across experts.
-template <typename T>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, 3) FewTokensDownKernel(const DownParams p) {
-  constexpr int kTogether = 6, kTeam = 2, kColumns = kWarps / kTeam;
-  constexpr int kTeamThreads = kTeam * kWarpThreads;
+// ascending order of expert id, so that a lane has kTogether loads in flight across experts. The
+// first ones are from before the previous kernel is done: it writes only `activated`.
+template <typename T, int kTeam, int kTogether, int kBlocks>
+__global__ void __launch_bounds__(kDownWarps* kWarpThreads, kBlocks)
+    FewTokensDownKernel(const DownParams p) {
+  constexpr int kColumns = kDownWarps / kTeam, kTeamThreads = kTeam * kWarpThreads;
   struct Used {
     const uint4* w;  // the first row of its matrix
     float weight;
   };
   __shared__ Used used[kMostUsed];
-  __shared__ float sums[kWarps];
+  __shared__ float sums[kDownWarps];
   LetNextStart();
-  WaitForPrevious();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const auto row = static_cast<int32_t>(blockIdx.y);
   const int32_t column = static_cast<int32_t>(blockIdx.x) * kColumns + thread / kTeamThreads;
-  const int32_t n_pieces = p.width / kPiece;
-  const bool is_column = column < p.hidden;
-  const int64_t at = int64_t{row} * p.hidden + column;
-  const bool writes = is_column && thread % kTeamThreads == 0;
-  const float before = writes ? p.out[at] : 0;
+  const int32_t n_pieces = p.width / kPiece, n_all_pieces = p.n_used * n_pieces;
   if (thread < kWarpThreads) {
     const int64_t first_pair = int64_t{row} * p.n_used;
     const Ranked ranked(p.experts + first_pair, p.n_used, thread);
     if (thread < p.n_used) {
       used[ranked.rank] = {static_cast<const uint4*>(p.down[ranked.expert]),
-                           p.weights[first_pair + thread]};
+                           LoadFreshOne(p.weights + first_pair + thread)};
     }
   }
   __syncthreads();
-  float sum = 0;
-  if (is_column) {
-    const uint4* const x =
-        static_cast<const uint4*>(p.activated) + int64_t{row} * p.n_used * n_pieces;
-    int32_t turn = 0, piece = thread % kTeamThreads;  // the next piece of the lane
-    int32_t piece_of_x = piece;
-    const auto enter = [&] {
-      while (piece >= n_pieces && turn < p.n_used) {
-        piece -= n_pieces;
-        ++turn;
-      }
-    };
-    enter();
-    while (__any_sync(kAllLanes, turn < p.n_used)) {
-      uint4 of_w[kTogether], of_x[kTogether];
-      float weights[kTogether];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        of_w[i] = of_x[i] = uint4{};
-        weights[i] = 0;
-        if (turn < p.n_used) {
-          const Used& from = used[turn];
-          of_w[i] = LoadOnce(from.w + int64_t{column} * n_pieces + piece);
-          of_x[i] = x[piece_of_x];
-          weights[i] = from.weight;
-        }
-        piece += kTeamThreads;
-        piece_of_x += kTeamThreads;
-        enter();
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        sum += weights[i] * AddProducts<T>(0.0f, of_w[i], of_x[i]);
-      }
+  const bool is_column = column < p.hidden;
+  int32_t turn = is_column ? 0 : p.n_used;     // the expert of the lane's next piece
+  int32_t piece = thread % kTeamThreads;       // the next piece
+  int32_t piece_of_x = thread % kTeamThreads;  // the next piece of the sequence that is computed
+  const auto enter = [&] {
+    while (piece >= n_pieces && turn < p.n_used) {
+      piece -= n_pieces;
+      ++turn;
     }
-    sum = WarpSum(sum);
-    if (thread % kWarpThreads == 0) sums[thread / kWarpThreads] = sum;
+  };
+  uint4 of_w[kTogether];
+  float weights[kTogether];
+  const auto load = [&] {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      of_w[i] = uint4{};
+      weights[i] = 0;
+      if (turn < p.n_used) {
+        of_w[i] = LoadOnce(used[turn].w + int64_t{column} * n_pieces + piece);
+        weights[i] = used[turn].weight;
+      }
+      piece += kTeamThreads;
+      enter();
+    }
+  };
+  enter();
+  load();
+  WaitForPrevious();
+  const int64_t at = int64_t{row} * p.hidden + column;
+  const bool writes = is_column && thread % kTeamThreads == 0;
+  const float before = writes ? p.out[at] : 0;
+  const uint4* const x = static_cast<const uint4*>(p.activated) + int64_t{row} * n_all_pieces;
+  float sum = 0;
+  for (;;) {
+    uint4 of_x[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      of_x[i] = piece_of_x < n_all_pieces ? x[piece_of_x] : uint4{};
+      piece_of_x += kTeamThreads;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      sum += weights[i] * AddProducts<T>(0.0f, of_w[i], of_x[i]);
+    }
+    if (__any_sync(kAllLanes, turn < p.n_used) == 0) break;
+    load();
   }
+  sum = WarpSum(sum);
+  if (thread % kWarpThreads == 0) sums[thread / kWarpThreads] = sum;
   __syncthreads();
   if (writes) {
-    const int first = thread / kWarpThreads;
     float total = 0;
 #pragma unroll
-    for (int i = 0; i < kTeam; ++i) total += sums[first + i];
+    for (int i = 0; i < kTeam; ++i) total += sums[thread / kWarpThreads + i];
     p.out[at] = before + total;
   }
+}
+
+template <typename T, int kWarps, int kTogether, int kBlocks>
+cudaError_t LaunchUp(const Stream& stream, const UpParams& params, int32_t n_tokens) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.width, kWarps)),
+                                       static_cast<unsigned>(n_tokens * params.n_used)),
+                          .block = kWarps * kWarpThreads};
+  return Launch<&FewTokensUpKernel<T, kWarps, kTogether, kBlocks>>(stream, shape, params);
+}
+
+template <typename T, int kTeam, int kTogether, int kBlocks>
+cudaError_t LaunchDown(const Stream& stream, const DownParams& params, int32_t n_tokens) {
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(CeilDiv(params.hidden, kDownWarps / kTeam)),
+                   static_cast<unsigned>(n_tokens)),
+      .block = kDownWarps * kWarpThreads};
+  return Launch<&FewTokensDownKernel<T, kTeam, kTogether, kBlocks>>(stream, shape, params);
 }
 
 }  // namespace
@@ -226,16 +228,10 @@ cudaError_t FewTokensExpertMlp(const Stream& stream, const ExpertMlpArgs& args,
                            .n_used = args.n_used,
                            .hidden = hidden,
                            .width = width};
-  const LaunchShape up_shape{.grid = dim3(static_cast<unsigned>(CeilDiv(width, kWarps)),
-                                          static_cast<unsigned>(args.n_tokens * args.n_used)),
-                             .block = kWarps * kWarpThreads};
-  const LaunchShape down_shape{.grid = dim3(static_cast<unsigned>(CeilDiv(hidden, kWarps / 2)),
-                                            static_cast<unsigned>(args.n_tokens)),
-                               .block = kWarps * kWarpThreads};
   const auto launch = [&]<typename T>() {
-    const cudaError_t error = Launch<&FewTokensUpKernel<T>>(stream, up_shape, of_up);
+    const cudaError_t error = LaunchUp<T, 8, 4, 4>(stream, of_up, args.n_tokens);
     if (error != cudaSuccess) return error;
-    return Launch<&FewTokensDownKernel<T>>(stream, down_shape, of_down);
+    return LaunchDown<T, 2, 6, 3>(stream, of_down, args.n_tokens);
   };
   return args.x.dtype == DType::kBF16 ? launch.template operator()<BF16>()
                                       : launch.template operator()<F16>();

@@ -39,10 +39,10 @@ cudaError_t MakeMatrixMaps(std::span<const Matrix> matrices, unsigned char* maps
 }
 
 int32_t HopperGroupedTileRows(int32_t n_rows, int32_t n_matrices) {
-  // Few tiles should be full, and few matrices should have several tiles.
+  // Few matrices should have more rows than a tile.
   const int32_t of_matrix = n_rows / n_matrices;
   for (const int32_t rows : {16, 32, 64}) {
-    if (4 * of_matrix <= 3 * rows) return rows;
+    if (2 * of_matrix <= rows) return rows;
   }
   return 128;
 }

@@ -39,14 +39,14 @@ struct HopperGroupedArgs {
   const int32_t* n_tiles;  // [1], device memory
   int32_t max_tiles;       // known on the host: upper bound of *n_tiles
   int32_t tile_rows;       // one of kHopperGroupedTileRows
-  // Whether the tiles were complete before the previous kernel of the stream began.
-  bool has_old_tiles;
   // y [n_rows, rows] of x's dtype; if gated: [n_rows, rows / 2], kind(gate) * up, where the first
   // half of a matrix is the gate. The input of the activation is rounded like y of a GEMM.
   Act y;
   bool gated;
   Activation kind;  // if gated: kSilu or kGeluTanh
 };
+// The kernel reads the tiles before the previous kernel of the stream is done. So no kernel that is
+// not done when the previous one lets the next start (LetNextStart) may have made them.
 cudaError_t HopperGroupedGemm(const Stream& stream, const HopperGroupedArgs& args);
 
 }  // namespace stagecoach::kernels::cuda
