@@ -53,7 +53,7 @@ struct ExpertScratch {
   }
   template <typename T>
   static T* At(void* scratch, size_t start) {
-    return static_cast<T*>(static_cast<void*>(static_cast<unsigned char*>(scratch) + start));
+    return reinterpret_cast<T*>(static_cast<unsigned char*>(scratch) + start);
   }
 
   size_t bytes = 0;

@@ -10,7 +10,9 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kDownWarps = 8;            // per CTA
+// Warps per CTA; below, warps per column of the down projection, and columns per CTA.
+constexpr int kUpWarps = 4, kDownWarps = 8;
+constexpr int kTeam = 2, kDownColumns = kDownWarps / kTeam;
 constexpr int kMostUsed = kWarpThreads;  // experts of a row
 // Pairs per expert, from which on too many of them share one.
 constexpr int kMostPairsShare = 4;
@@ -37,18 +39,17 @@ struct UpParams {
   Activation activation;
 };
 
-// One warp per pair and column of `activated`. kTogether: pieces of gate and of up that a lane has
-// in flight.
-template <typename T, int kWarps, int kTogether, int kBlocks>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocks)
-    FewTokensUpKernel(const UpParams p) {
+// One warp per pair and column of `activated`.
+template <typename T>
+__global__ void __launch_bounds__(kUpWarps* kWarpThreads, 4) FewTokensUpKernel(const UpParams p) {
+  constexpr int kTogether = 8;  // pieces of gate and of up that a lane has in flight
   WaitForPrevious();
   // The next kernel reads `experts` before it waits.
   LetNextStart();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
   const int32_t row = static_cast<int32_t>(blockIdx.y) / p.n_used;
   const int pair = static_cast<int>(blockIdx.y) % p.n_used;
-  const int32_t column = static_cast<int32_t>(blockIdx.x) * kWarps + warp;
+  const int32_t column = static_cast<int32_t>(blockIdx.x) * kUpWarps + warp;
   if (column >= p.width) return;
   const int32_t n_pieces = p.hidden / kPiece;
   const Ranked ranked(p.experts + int64_t{row} * p.n_used, p.n_used, lane);
@@ -98,10 +99,11 @@ struct DownParams {
 // kTeam warps per row and column of `out`. The inputs of all experts of a row are one sequence, in
 // ascending order of expert id, so that a lane has kTogether loads in flight across experts. The
 // first ones are from before the previous kernel is done: it writes only `activated`.
-template <typename T, int kTeam, int kTogether, int kBlocks>
-__global__ void __launch_bounds__(kDownWarps* kWarpThreads, kBlocks)
+template <typename T>
+__global__ void __launch_bounds__(kDownWarps* kWarpThreads, 4)
     FewTokensDownKernel(const DownParams p) {
-  constexpr int kColumns = kDownWarps / kTeam, kTeamThreads = kTeam * kWarpThreads;
+  constexpr int kTogether = 4;
+  constexpr int kTeamThreads = kTeam * kWarpThreads;
   struct Used {
     const uint4* w;  // the first row of its matrix
     float weight;
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(kDownWarps* kWarpThreads, kBlocks)
   LetNextStart();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const auto row = static_cast<int32_t>(blockIdx.y);
-  const int32_t column = static_cast<int32_t>(blockIdx.x) * kColumns + thread / kTeamThreads;
+  const int32_t column = static_cast<int32_t>(blockIdx.x) * kDownColumns + thread / kTeamThreads;
   const int32_t n_pieces = p.width / kPiece, n_all_pieces = p.n_used * n_pieces;
   if (thread < kWarpThreads) {
     const int64_t first_pair = int64_t{row} * p.n_used;
@@ -180,23 +182,6 @@ __global__ void __launch_bounds__(kDownWarps* kWarpThreads, kBlocks)
   }
 }
 
-template <typename T, int kWarps, int kTogether, int kBlocks>
-cudaError_t LaunchUp(const Stream& stream, const UpParams& params, int32_t n_tokens) {
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.width, kWarps)),
-                                       static_cast<unsigned>(n_tokens * params.n_used)),
-                          .block = kWarps * kWarpThreads};
-  return Launch<&FewTokensUpKernel<T, kWarps, kTogether, kBlocks>>(stream, shape, params);
-}
-
-template <typename T, int kTeam, int kTogether, int kBlocks>
-cudaError_t LaunchDown(const Stream& stream, const DownParams& params, int32_t n_tokens) {
-  const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(CeilDiv(params.hidden, kDownWarps / kTeam)),
-                   static_cast<unsigned>(n_tokens)),
-      .block = kDownWarps * kWarpThreads};
-  return Launch<&FewTokensDownKernel<T, kTeam, kTogether, kBlocks>>(stream, shape, params);
-}
-
 }  // namespace
 
 bool SuitFewTokens(const ExpertMlpArgs& args) {
@@ -228,10 +213,16 @@ cudaError_t FewTokensExpertMlp(const Stream& stream, const ExpertMlpArgs& args,
                            .n_used = args.n_used,
                            .hidden = hidden,
                            .width = width};
+  const LaunchShape up_shape{.grid = dim3(static_cast<unsigned>(CeilDiv(width, kUpWarps)),
+                                          static_cast<unsigned>(args.n_tokens * args.n_used)),
+                             .block = kUpWarps * kWarpThreads};
+  const LaunchShape down_shape{.grid = dim3(static_cast<unsigned>(CeilDiv(hidden, kDownColumns)),
+                                            static_cast<unsigned>(args.n_tokens)),
+                               .block = kDownWarps * kWarpThreads};
   const auto launch = [&]<typename T>() {
-    const cudaError_t error = LaunchUp<T, 8, 4, 4>(stream, of_up, args.n_tokens);
+    const cudaError_t error = Launch<&FewTokensUpKernel<T>>(stream, up_shape, of_up);
     if (error != cudaSuccess) return error;
-    return LaunchDown<T, 2, 6, 3>(stream, of_down, args.n_tokens);
+    return Launch<&FewTokensDownKernel<T>>(stream, down_shape, of_down);
   };
   return args.x.dtype == DType::kBF16 ? launch.template operator()<BF16>()
                                       : launch.template operator()<F16>();

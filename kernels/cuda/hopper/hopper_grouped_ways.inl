@@ -39,13 +39,14 @@ template <typename T, bool kGated>
 cudaError_t RunGrouped(const Stream& stream, const HopperGroupedArgs& args) {
   if (args.tile_rows > kWarpgroupRows) {
     return RunGroupedTile<T, TileShape{.warpgroups = 2, .weights = 256, .gated = kGated}>(stream,
-                                                                                         args);
+                                                                                          args);
   }
   if (args.tile_rows >= 32) {
-    return RunGroupedTile<T, TileShape{.warpgroups = 1, .weights = 256, .gated = kGated}>(stream, args);
+    return RunGroupedTile<T, TileShape{.warpgroups = 1, .weights = 256, .gated = kGated}>(stream,
+                                                                                          args);
   }
   return RunGroupedTile<T, TileShape{.warpgroups = 1, .weights = 128, .gated = kGated}>(stream,
-                                                                                       args);
+                                                                                        args);
 }
 
 }  // namespace
