@@ -161,8 +161,8 @@ struct KvCopyArgs {
   size_t place_bytes;
 };
 
-// Applies the optional per-head norm to q and k, then rotates both, then writes the k and v rows
-// into the cache. Source: rotary position embedding (RoFormer, Su et al., 2021) in the
+// Applies the optional per-head norm to q and k, then rotates both, then scales q, then writes the
+// k and v rows into the cache. Source: rotary position embedding (RoFormer, Su et al., 2021) in the
 // "rotate_half" form, which pairs value i with value i + rotary_dim / 2.
 struct RopeAppendArgs {
   Act qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; the operation overwrites q in
@@ -178,8 +178,9 @@ struct RopeAppendArgs {
   int32_t n_tokens;
   int32_t n_heads, n_kv_heads, head_dim;  // head_dim is even and <= 512
   // The norm is over all heads of q, and over all of k, before the rotation. Then q_norm is
-  // [n_heads * head_dim] and k_norm [n_kv_heads * head_dim]. Only CPUs.
+  // [n_heads * head_dim] and k_norm [n_kv_heads * head_dim].
   bool norms_all_heads = false;
+  QueryScaling query_scaling = {};  // of q, after the rotation
 };
 
 // Causal attention over the paged cache, which already holds this step's k and v.
@@ -193,9 +194,8 @@ struct AttentionArgs {
   float scale;     // score = scale * (q . k)
   float softcap;   // score = softcap * tanh(score / softcap); 0: off
   int32_t window;  // a row at position p sees keys (p - window, p]; 0: full attention
-  // Only CPUs. A sink is the score of one more key, which has no value and which each row sees.
+  // A sink is the score of one more key, which has no value and which each row sees.
   const float* sinks = nullptr;  // [n_heads] or null
-  QueryScaling query_scaling = {};
 };
 
 struct ActivationArgs {
@@ -239,7 +239,7 @@ struct ExpertMlpArgs {
   int32_t n_used;
   Activation kind;
   // Only CPUs.
-  ClampedGlu clamped = {};
+  ClampedGlu clamped = {};           // as in ActivationArgs
   const float* up_bias = nullptr;    // [n_experts, 2 * width] or null
   const float* down_bias = nullptr;  // [n_experts, hidden] or null
 };

@@ -10,9 +10,6 @@ namespace stagecoach {
 
 absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
   std::vector<std::string_view> parts;
-  if (spec.attn_sinks) parts.push_back("attention sinks");
-  if (spec.query_scaling.beta != 0) parts.push_back("queries scaled by position");
-  if (spec.qk_norm_all_heads) parts.push_back("norms over all heads");
   if (spec.clamped_glu.limit > 0) parts.push_back("clamped activations");
   if (spec.experts.biases) parts.push_back("experts with biases");
   if (spec.experts.sigmoid) parts.push_back("experts chosen by sigmoid");

@@ -128,8 +128,7 @@ class TileRun {
                              (static_cast<size_t>(tile_.first_row) + token) * stride +
                              static_cast<size_t>(tile_.kv_head) * group_ * head_dim_;
       float* const to = queries_ + token * group_ * head_dim_;
-      const float scale = args_.scale * args_.query_scaling.At(Position(token));
-      for (size_t i = 0; i < group_ * head_dim_; ++i) to[i] = q[i] * scale;
+      for (size_t i = 0; i < group_ * head_dim_; ++i) to[i] = q[i] * args_.scale;
     }
   }
 

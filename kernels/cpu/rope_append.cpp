@@ -68,6 +68,10 @@ void RopeAppendToken(const RopeAppendArgs& args, size_t t) {
       Rotate<1>(head, cos, sin, Rotate<16>(head, cos, sin, 0, half), half);
     }
   }
+  const float scale = args.query_scaling.At(args.positions[t]);
+  if (scale != 1) {
+    for (size_t i = 0; i < n_heads * head_dim; ++i) q[i] *= scale;
+  }
   const size_t slot = static_cast<size_t>(args.kv_slots[t]);
   const float* const k = q + n_heads * head_dim;
   const float* const v = k + n_kv_heads * head_dim;

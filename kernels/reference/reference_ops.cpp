@@ -241,7 +241,8 @@ class ReferenceOps final : public Ops {
           if (args.rope != nullptr) Rotate(*args.rope, args.positions[t], head);
         }
         if (is_q) {
-          std::copy(head.begin(), head.end(), x);
+          const float scale = args.query_scaling.At(args.positions[t]);
+          for (int32_t i = 0; i < args.head_dim; ++i) x[i] = scale * head[i];
         } else {
           const int32_t kv_head = is_k ? h - args.n_heads : h - args.n_heads - args.n_kv_heads;
           const int32_t slot = args.kv_slots[t];
@@ -280,7 +281,7 @@ class ReferenceOps final : public Ops {
               score +=
                   static_cast<double>(q[i]) * LoadElement(args.kv.k, args.kv.dtype, index(p) + i);
             }
-            score *= args.scale * static_cast<double>(args.query_scaling.At(last));
+            score *= args.scale;
             if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
             scores.push_back(score);
           }

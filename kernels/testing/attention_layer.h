@@ -19,7 +19,6 @@ struct AttentionConfig {
   bool rope_and_norm = false;
   int32_t rotary_dim = 0;       // 0: head_dim
   bool forgets_blocks = false;  // no block ids for positions before the window
-  // Only CPUs.
   bool has_sinks = false;
   bool norms_all_heads = false;  // with rope_and_norm
   QueryScaling query_scaling = {};
@@ -142,7 +141,8 @@ class AttentionLayer {
                      .n_heads = config_.n_heads,
                      .n_kv_heads = config_.n_kv_heads,
                      .head_dim = config_.head_dim,
-                     .norms_all_heads = config_.norms_all_heads});
+                     .norms_all_heads = config_.norms_all_heads,
+                     .query_scaling = config_.query_scaling});
     const size_t n_out = static_cast<size_t>(n_tokens * config_.out_width());
     const Values out(
         ops_, std::vector<float>(n_out + static_cast<size_t>(n_padding * config_.out_width()), NAN),
@@ -158,8 +158,7 @@ class AttentionLayer {
                     .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                     .softcap = config_.softcap,
                     .window = config_.window,
-                    .sinks = config_.has_sinks ? sinks_.f32() : nullptr,
-                    .query_scaling = config_.query_scaling});
+                    .sinks = config_.has_sinks ? sinks_.f32() : nullptr});
     std::vector<float> result = out.Get();
     result.resize(n_out);
     return result;

@@ -55,7 +55,8 @@ class LayerRun {
                       .n_heads = spec_.n_heads,
                       .n_kv_heads = spec_.n_kv_heads,
                       .head_dim = spec_.head_dim,
-                      .norms_all_heads = spec_.qk_norm_all_heads});
+                      .norms_all_heads = spec_.qk_norm_all_heads,
+                      .query_scaling = spec_.query_scaling});
   }
 
   void Attention() {
@@ -75,8 +76,7 @@ class LayerRun {
                      .scale = spec_.attn_scale,
                      .softcap = spec_.attn_softcap,
                      .window = spec_.kv_groups[in_.layer.kv_group].window,
-                     .sinks = w_.sinks.As<float>(),
-                     .query_scaling = spec_.query_scaling});
+                     .sinks = w_.sinks.As<float>()});
     if (spec_.attn_gate) Gate(scratch_.attn, scratch_.mixed, spec_.n_heads * spec_.head_dim);
     AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
     NormSum(w_.attn_norm, w_.attn_norm_bias);

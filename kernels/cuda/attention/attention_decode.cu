@@ -348,7 +348,8 @@ struct DecodeBlock {
       }
       T* const out =
           static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + FirstHead(pass) + r) * kDim;
-      const float inverse = 1.0f / merged.sum;
+      const float inverse =
+          InverseOfSum(merged.max, merged.sum, p.sinks.ExponentOf(FirstHead(pass) + r));
       uint32_t packed[4];
 #pragma unroll
       for (int t = 0; t < 4; ++t) {

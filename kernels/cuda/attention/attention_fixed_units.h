@@ -96,7 +96,8 @@ struct UnitMemory {
   __device__ __forceinline__ void Write(const PartTile& tile, int first_element = 0) const {
     T* const out = static_cast<T*>(p.out) +
                    (int64_t{unit.row} * p.n_heads + unit.first_head) * kDim + first_element;
-    tile.Write([&](int r) { return r < unit.n_rows ? out + int64_t{r} * kDim : nullptr; });
+    tile.Write([&](int r) { return r < unit.n_rows ? out + int64_t{r} * kDim : nullptr; },
+               [&](int r) { return p.sinks.ExponentOf(unit.first_head + r); });
   }
 };
 

@@ -22,6 +22,7 @@ struct GenericParams {
   int32_t n_tokens;
   int32_t n_heads, n_kv_heads, head_dim, window;
   float scale, softcap;
+  const float* sinks;
 };
 
 // One warp per row and query head. A lane computes the score of one key, and accumulates every 32nd
@@ -84,6 +85,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
       }
     }
   }
+  if (p.sinks != nullptr) total += expf(p.sinks[head] - max);
   T* const out = static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + head) * p.head_dim;
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
@@ -116,7 +118,8 @@ cudaError_t GenericAttention(const Stream& stream, const AttentionArgs& args,
       .head_dim = args.head_dim,
       .window = args.window,
       .scale = args.scale,
-      .softcap = args.softcap};
+      .softcap = args.softcap,
+      .sinks = args.sinks};
   const int64_t n_items = int64_t{step.n_tokens} * args.n_heads;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(n_items, kWarps))),
                           .block = kWarps * kWarpThreads};

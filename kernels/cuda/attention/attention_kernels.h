@@ -19,6 +19,7 @@ struct AttentionParams {
   AttentionPlan plan;
   AttentionMemory memory;
   ScoreScale scale;
+  Sinks sinks;
   int32_t block_table_stride;
   int32_t n_heads, n_kv_heads, window;
   int32_t unit_blocks;
@@ -68,11 +69,14 @@ struct PrefillRows {
   __device__ __forceinline__ int32_t PositionOf(int32_t row) const {
     return seq_position + row / group;
   }
+  __device__ __forceinline__ int32_t HeadOf(int32_t row) const {
+    return kv_head * group + row % group;
+  }
   // The head that packed row `row` refers to, in an array [tokens, n_all_heads, kDim].
   template <int kDim, typename E>
   __device__ __forceinline__ E* RowOf(E* array, int32_t row, int32_t n_all_heads) const {
     const int64_t token = first_token_row + row / group;
-    return array + (token * n_all_heads + kv_head * group + row % group) * kDim;
+    return array + (token * n_all_heads + HeadOf(row)) * kDim;
   }
 };
 

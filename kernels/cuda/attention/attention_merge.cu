@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) MergePartsKernel(const A
     }
   }
   T* const out = rows.RowOf<kDim>(static_cast<T*>(p.out), row, p.n_heads);
-  const float inverse = 1.0f / sum;
+  const float inverse = InverseOfSum(base, sum, p.sinks.ExponentOf(rows.HeadOf(row)));
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     if (!is_there(i)) continue;

@@ -197,10 +197,12 @@ struct PrefillBlock : PrefillItem {
       tile.SumLanes();
     }
     if (part.state >= 0) return Leave(tile, p.StateOf<kDim>(part.state), warp_row, end_row);
-    tile.Write([&](int r) {
-      const int32_t row = warp_row + r;
-      return row < end_row ? RowOf<kDim>(static_cast<T*>(p.out), row, p.n_heads) : nullptr;
-    });
+    tile.Write(
+        [&](int r) {
+          const int32_t row = warp_row + r;
+          return row < end_row ? RowOf<kDim>(static_cast<T*>(p.out), row, p.n_heads) : nullptr;
+        },
+        [&](int r) { return p.sinks.ExponentOf(HeadOf(warp_row + r)); });
   }
 
   __device__ __forceinline__ void Leave(const Tile& tile, const PartState<kDim>& to,

@@ -38,6 +38,37 @@ TEST_CASE("Attention: cache dtypes, windows and soft caps") {
   CheckSequence({.window = window, .softcap = softcap, .dtype = dtype}, 150, {150, 70, 1});
 }
 
+TEST_CASE("Attention: sinks") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16);
+  const int32_t window = GENERATE(0, 20);
+  const bool batch_invariant = GENERATE(false, true);
+  const AttentionConfig config{.n_heads = 18,
+                               .n_kv_heads = 2,
+                               .head_dim = GENERATE(64, 128),
+                               .window = window,
+                               .dtype = dtype,
+                               .has_sinks = true};
+  CheckSequence(config, 70, {70, 33, 1}, batch_invariant);
+}
+
+TEST_CASE("Attention: sinks, few rows after a long context") {
+  CheckLastRows({.n_heads = 8, .head_dim = 64, .has_sinks = true}, 400, {1, 33},
+                GENERATE(false, true));
+}
+
+TEST_CASE("Attention: queries scaled by position, norms over all heads") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16);
+  const int32_t head_dim = GENERATE(64, 10);  // both kernels of RopeAppend
+  CheckSequence({.n_heads = 6,
+                 .n_kv_heads = 2,
+                 .head_dim = head_dim,
+                 .dtype = dtype,
+                 .rope_and_norm = true,
+                 .norms_all_heads = GENERATE(false, true),
+                 .query_scaling = {.beta = 0.4f, .step = 10}},
+                50, {50, 1});
+}
+
 TEST_CASE("Attention: a long context") {
   const int32_t window = GENERATE(0, 300);
   CheckSequence({.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .window = window}, 700, {700, 350});
@@ -119,6 +150,17 @@ TEST_CASE("Attention: few rows after a context whose keys are spread over all SM
   const int32_t head_dim = GENERATE(64, 80, 96, 128, 256);
   CheckLastRows({.n_heads = 4, .n_kv_heads = 1, .head_dim = head_dim, .dtype = dtype}, 1500,
                 {16, 100}, batch_invariant);
+}
+
+// Hopper's dense kernel takes these rows.
+TEST_CASE("Attention: sinks and long prompts") {
+  const int32_t head_dim = GENERATE(64, 128);
+  CheckSequence({.n_heads = 16,
+                 .n_kv_heads = 2,
+                 .head_dim = head_dim,
+                 .softcap = GENERATE(0.0f, 2.0f),
+                 .has_sinks = true},
+                1100, {1100, 700});
 }
 
 // Hopper's dense kernel takes some of them, in passes over parts of the heads, because the keys of

@@ -77,6 +77,21 @@ struct Visible {
   }
 };
 
+// A sink per query head: the score of one more key, which has no value and which each row sees.
+struct Sinks {
+  const float* scores = nullptr;  // [n_heads]; null: the model has none
+
+  // In base 2; -inf without sinks.
+  __device__ __forceinline__ float ExponentOf(int32_t head) const {
+    return scores != nullptr ? RoundedProduct(scores[head], kLog2E) : MinusInfinity();
+  }
+};
+// The factor of a row's elements: `sum` is that of the weights relative to `base`, without the
+// sink's. No sink changes no bit.
+__device__ __forceinline__ float InverseOfSum(float base, float sum, float sink_exponent) {
+  return 1.0f / (sum + Exp2(sink_exponent - base));
+}
+
 // Rescaling factors for merging two states, for the two rows of a lane.
 struct MergeFactors {
   float earlier[2], later[2];
@@ -349,10 +364,10 @@ struct AttentionTile {
     });
   }
 
-  // to(row) returns the address of the row's kDim elements, or null to skip it. REQUIRES:
-  // SumLanes().
-  template <typename Destination>
-  __device__ __forceinline__ void Write(const Destination& to) const {
+  // to(row) returns the address of the row's kDim elements, or null to skip it. sink_of(row)
+  // returns the exponent of the row's sink. REQUIRES: SumLanes().
+  template <typename Destination, typename SinkOf>
+  __device__ __forceinline__ void Write(const Destination& to, const SinkOf& sink_of) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, g = lane / 4, c = lane % 4;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -360,7 +375,7 @@ struct AttentionTile {
       for (int j = 0; j < 2; ++j) {
         T* const row = to(8 * n + 2 * c + j);
         if (row == nullptr) continue;
-        const float inverse = 1.0f / sum[n][j];
+        const float inverse = InverseOfSum(base[n][j], sum[n][j], sink_of(8 * n + 2 * c + j));
         uint32_t pairs[kDimTiles];
 #pragma unroll
         for (int t = 0; t < kDimTiles; ++t) {

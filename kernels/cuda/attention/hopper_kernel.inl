@@ -31,11 +31,50 @@ struct DenseParams {
   struct AdditionalParams {
     float logits_soft_cap;
     float sm_scale;
+    const float* sinks;  // [num_qo_heads] or null
   } additional_params;
   int64_t q_stride_n, k_stride_n, v_stride_n, o_stride_n;
   int64_t q_stride_h, k_stride_h, v_stride_h, o_stride_h;
   int64_t nnz_qo, nnz_kv;
   int num_qo_heads, num_kv_heads, window_left;
+};
+
+// FlashInfer's softmax with one more key, which has no value.
+template <int kRows>
+struct SoftmaxWithSink : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
+  using Base = flashinfer::OnlineSoftmax<kRows, true>;
+  float sink_exponent;  // in base 2; -inf: none, which changes no bit
+
+  __device__ SoftmaxWithSink(float scale, float sink) : Base(scale), sink_exponent(sink) {}
+  template <typename Scores>
+  __device__ __forceinline__ void finalize(Scores& scores, float value_scale = 1.0f) {
+    // The base adds up the sums of a row's four lanes.
+    if (threadIdx.x % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < cute::size(Base::row_max); ++i) {
+        Base::row_sum(i) += exp2f(sink_exponent - Base::row_max(i) * Base::sm_scale_log2);
+      }
+    }
+    Base::finalize(scores, value_scale);
+  }
+};
+
+template <typename Variant>
+struct WithSinks : Variant {
+  float sink_exponent;
+
+  template <typename Params, typename Block>
+  __device__ WithSinks(const Params& params, const Block& block) : Variant(params, block) {
+    const float* const sinks = params.additional_params.sinks;
+    const int head = cute::get<1>(block);
+    sink_exponent =
+        sinks != nullptr ? sinks[head] * flashinfer::math::log2e : -flashinfer::math::inf;
+  }
+  template <int kRows>
+  __device__ auto GetAttentionUpdater() {
+    return SoftmaxWithSink<kRows>(Variant::template GetAttentionUpdater<kRows>().sm_scale_log2,
+                                  sink_exponent);
+  }
 };
 
 }  // namespace
@@ -61,7 +100,9 @@ cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
   params.head_indices = mutable_ids(plan.heads);
   params.work_indptr = mutable_ids(plan.block_starts);
   params.batch_indices = mutable_ids(plan.seqs);
-  params.additional_params = {args.softcap, args.scale};
+  params.additional_params = {
+      args.softcap, args.scale,
+      args.sinks != nullptr ? args.sinks + int64_t{heads.first} * group : nullptr};
   params.q_stride_n = int64_t{args.n_heads + 2 * args.n_kv_heads} * kDim;
   params.q_stride_h = params.o_stride_h = kDim;
   params.o_stride_n = int64_t{args.n_heads} * kDim;
@@ -72,8 +113,8 @@ cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
   params.num_qo_heads = heads.n * group;
   params.num_kv_heads = heads.n;
   params.window_left = -1;
-  using Variant =
-      std::conditional_t<kWithSoftcap, flashinfer::LogitsSoftCap, flashinfer::StandardAttention>;
+  using Variant = WithSinks<
+      std::conditional_t<kWithSoftcap, flashinfer::LogitsSoftCap, flashinfer::StandardAttention>>;
   try {
     return flashinfer::BatchPrefillWithRaggedKVCacheDispatched<
         kDim, kDim, flashinfer::MaskMode::kCausal, /*LEFT_SLIDING_WINDOW=*/false,

@@ -205,7 +205,8 @@ struct Item : PrefillItem {
     for (int j = 0; j < 2; ++j) {
       if (row + 8 * j >= end_row) continue;
       T* const to = RowOf<kDim>(static_cast<T*>(p.out), row + 8 * j, p.n_heads) + 2 * c;
-      const float inverse = 1.0f / state.sum[j];
+      const float inverse =
+          InverseOfSum(state.base[j], state.sum[j], p.sinks.ExponentOf(HeadOf(row + 8 * j)));
 #pragma unroll
       for (int i = 0; i < kDim / 8; ++i) {
         *reinterpret_cast<uint32_t*>(to + 8 * i) =

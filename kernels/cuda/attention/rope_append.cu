@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "kernels/cuda/attention/kv_rows.h"
+#include "kernels/cuda/attention/norm_all_heads.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warp.h"
 
@@ -24,7 +25,14 @@ struct RopeParams {
   int32_t n_heads, n_kv_heads, head_dim, rotary_dim;
   NormKind norm_kind;
   float norm_eps;
+  QueryScaling query_scaling;
 };
+
+__device__ __forceinline__ float QueryScale(const RopeParams& p, int32_t position) {
+  const QueryScaling& scaling = p.query_scaling;
+  if (scaling.beta == 0) return 1;
+  return 1 + scaling.beta * log1pf(static_cast<float>(position / scaling.step));
+}
 
 // A part of a head in a warp's registers. Piece i of a lane starts at element (i * 32 + lane) * kN.
 template <typename T, int kN, int kMaxElements>
@@ -148,6 +156,13 @@ struct HeadPart {
       high[e] = b * cos[e] + a * sin[e];
     }
   }
+  __device__ __forceinline__ void Multiply(float factor) {
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      low[e] *= factor;
+      high[e] *= factor;
+    }
+  }
 };
 
 // For fully rotated heads: kLanes lanes per head, one CTA per token. A lane uses the same angles
@@ -171,6 +186,7 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
   const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
   LoadFloats<kVector>(p.cos + angles, cos);
   LoadFloats<kVector>(p.sin + angles, sin);
+  const float query_scale = QueryScale(p, p.positions[token]);
 
   for (int begin = 0; begin < n_kept; begin += kAhead * kHeads) {
     HeadPart parts[kAhead] = {};
@@ -192,6 +208,7 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
       }
       if (head >= n_kept) continue;
       if (!is_v) parts[i].Rotate(cos, sin);
+      if (is_q) parts[i].Multiply(query_scale);
       T* to = row + int64_t{head} * kDim;
       if (!is_q) {
         const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
@@ -234,7 +251,8 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   const bool is_q = head < p.n_heads;
   const bool is_v = head >= p.n_heads + p.n_kv_heads;
   const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
-  if (is_q && norm == nullptr && p.cos == nullptr) return;
+  const float query_scale = is_q ? QueryScale(p, p.positions[token]) : 1.0f;
+  if (is_q && norm == nullptr && p.cos == nullptr && query_scale == 1) return;
   const int32_t slot = p.kv_slots[token];
   if (!is_q && slot < 0) return;
 
@@ -254,6 +272,13 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
       parts[0].x[i][e] = a * cos - b * sin;
       parts[1].x[i][e] = b * cos + a * sin;
     });
+  }
+  if (is_q) {
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      parts[part].ForEach(sizes[part],
+                          [&](int i, int e, int) { parts[part].x[i][e] *= query_scale; });
+    }
   }
   T* to = at;
   if (!is_q) {
@@ -276,8 +301,8 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const K
                     .kv_slots = args.kv_slots,
                     .cos = rope != nullptr ? rope->cos : nullptr,
                     .sin = rope != nullptr ? rope->sin : nullptr,
-                    .q_norm = args.q_norm,
-                    .k_norm = args.k_norm,
+                    .q_norm = args.norms_all_heads ? nullptr : args.q_norm,
+                    .k_norm = args.norms_all_heads ? nullptr : args.k_norm,
                     .k = args.kv.k,
                     .v = args.kv.v,
                     .sides = sides,
@@ -287,7 +312,12 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const K
                     .head_dim = args.head_dim,
                     .rotary_dim = rotary_dim,
                     .norm_kind = args.norm_kind,
-                    .norm_eps = args.norm_eps};
+                    .norm_eps = args.norm_eps,
+                    .query_scaling = args.query_scaling};
+  if (args.norms_all_heads) {
+    const cudaError_t error = NormAllHeads(stream, args);
+    if (error != cudaSuccess) return error;
+  }
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(CeilDiv(params.n_items, kWarpsPerBlock))),
       .block = kWarpsPerBlock * kWarpThreads};
