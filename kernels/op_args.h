@@ -205,7 +205,7 @@ struct ActivationArgs {
   int32_t width;
   Activation kind;
   bool gated;
-  ClampedGlu clamped = {};  // on: in place of `kind`, if gated; only CPUs
+  ClampedGlu clamped = {};  // on: in place of `kind`, if gated
 };
 
 // Mixture of experts: selects the experts of each row. These are the n_used experts with the
@@ -218,8 +218,8 @@ struct RouteArgs {
   int32_t n_tokens;
   int32_t n_experts, n_used;
   bool over_used;  // softmax over the n_used experts: the weights of a row sum to 1
-  // In place of the softmax, only CPUs. Then over_used divides a row's weights by their sum, before
-  // the factor.
+  // In place of the softmax. Then over_used divides a row's weights by their sum, before the
+  // factor.
   std::optional<SigmoidRouting> sigmoid = {};
   const float* correction = nullptr;  // [n_experts] or null; only with sigmoid
 };
@@ -238,7 +238,6 @@ struct ExpertMlpArgs {
   int32_t n_tokens;
   int32_t n_used;
   Activation kind;
-  // Only CPUs.
   ClampedGlu clamped = {};           // as in ActivationArgs
   const float* up_bias = nullptr;    // [n_experts, 2 * width] or null
   const float* down_bias = nullptr;  // [n_experts, hidden] or null

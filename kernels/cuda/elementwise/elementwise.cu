@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/elementwise/activated.h"
+#include "kernels/cuda/elementwise/biased_activation.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -228,6 +229,7 @@ cudaError_t GatherRows(const Stream& stream, const GatherRowsArgs& args) {
 }
 
 cudaError_t Activate(const Stream& stream, const ActivationArgs& args) {
+  if (args.gated && args.clamped.limit > 0) return ActivateBiased(stream, args, {});
   SC_CHECK(args.x.dtype == args.out.dtype);
   const ActivateParams params{.x = args.x.data,
                               .out = args.out.data,

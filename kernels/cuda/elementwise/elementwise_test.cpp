@@ -131,6 +131,27 @@ TEST_CASE("Activations: gated and not gated") {
   CHECK(WorstError(results[1], results[0], 0.1) < Step(dtype));
 }
 
+TEST_CASE("Activations: clamped") {
+  const DType dtype = GENERATE(from_range(kTypes));
+  const int32_t width = GENERATE(3, 200);
+  const std::vector<float> x =
+      Rounded(RandomFloats(static_cast<size_t>(4 * width) * 2, 1, 4.0f), dtype);
+  std::vector<std::vector<float>> results;
+  for (const bool on_gpu : {false, true}) {
+    const auto ops = on_gpu ? NewCudaOps() : MakeReferenceOps();
+    const Values in(*ops, x, dtype), out(*ops, std::vector<float>(4 * width, NAN), dtype);
+    ops->Activate({.x = in,
+                   .out = out,
+                   .n_rows = 4,
+                   .width = width,
+                   .kind = Activation::kSilu,
+                   .gated = true,
+                   .clamped = {.limit = 3, .slope = 1.7f}});
+    results.push_back(out.Get());
+  }
+  CHECK(WorstError(results[1], results[0], 0.1) < Step(dtype));
+}
+
 TEST_CASE("SoftCap") {
   const auto ops = NewCudaOps();
   const Values x(*ops, {-100, -1, 0, 0.5f, 30});

@@ -111,7 +111,8 @@ __global__ void SortRowsKernel(const SortRowsArgs p) {
 // One CTA per row. A thread adds kN columns at a time.
 template <typename T, int kN>
 __global__ void CombineKernel(const CombineArgs p) {
-  __shared__ int32_t rows[kMaxExperts];  // in y, in ascending order of expert id
+  // In ascending order of expert id; rows: in y.
+  __shared__ int32_t rows[kMaxExperts], experts[kMaxExperts];
   __shared__ float weights[kMaxExperts];
   LetNextStart();
   WaitForPrevious();
@@ -124,6 +125,7 @@ __global__ void CombineKernel(const CombineArgs p) {
     for (int32_t i = 0; i < p.n_used; ++i) n_lower += p.experts[first_pair + i] < expert ? 1 : 0;
     rows[n_lower] =
         p.places != nullptr ? p.places[first_pair + j] : static_cast<int32_t>(first_pair) + j;
+    experts[n_lower] = expert;
     weights[n_lower] = p.weights[first_pair + j];
   }
   __syncthreads();
@@ -136,6 +138,11 @@ __global__ void CombineKernel(const CombineArgs p) {
     for (int32_t j = 0; j < p.n_used; ++j) {
       float values[kN];
       LoadFloats<kN>(y + int64_t{rows[j]} * p.width + column, values);
+      if (p.bias != nullptr) {
+        const float* const bias = p.bias + int64_t{experts[j]} * p.width + column;
+#pragma unroll
+        for (int k = 0; k < kN; ++k) values[k] += bias[k];
+      }
 #pragma unroll
       for (int k = 0; k < kN; ++k) sums[k] += weights[j] * values[k];
     }

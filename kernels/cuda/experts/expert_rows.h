@@ -43,6 +43,7 @@ struct CombineArgs {
   const int32_t* places;   // [n_tokens, n_used]: each pair's row in y; null: the pair's index
   const int32_t* experts;  // [n_tokens, n_used]; distinct within a row; n_used <= kMaxExperts
   const float* weights;    // [n_tokens, n_used]
+  const float* bias;       // [n_experts, width], added to y; or null
   float* out;              // [n_tokens, width]
   int32_t n_tokens, n_used, width;
 };

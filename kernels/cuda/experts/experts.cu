@@ -5,10 +5,12 @@
 #include "common/check.h"
 #include "kernels/cuda/device/scratch_layout.h"
 #include "kernels/cuda/device/warp.h"
+#include "kernels/cuda/elementwise/biased_activation.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/experts/expert_rows.h"
 #include "kernels/cuda/experts/few_tokens.h"
 #include "kernels/cuda/experts/route.h"
+#include "kernels/cuda/experts/sigmoid_route.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/hopper/hopper_grouped.h"
 
@@ -85,6 +87,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
 
 cudaError_t Route(const Stream& stream, const RouteArgs& args) {
   SC_CHECK(args.n_used >= 1 && args.n_used <= args.n_experts);
+  if (args.sigmoid) return SigmoidRoute(stream, args);
   if (HasRouteInRegisters(args)) return RouteInRegisters(stream, args);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(args.n_tokens, kWarps))),
                           .block = kWarps * kWarpThreads};
@@ -139,11 +142,31 @@ GroupPairsArgs Grouping(const ExpertMlpArgs& args, const Parts& parts) {
           .places = parts.At<int32_t>(parts.layout.places)};
 }
 
+// Whether a plain activation is all that lies between the two GEMMs.
+bool IsPlain(const ExpertMlpArgs& args) {
+  return args.up_bias == nullptr && args.clamped.limit <= 0;
+}
+
+// Between the two GEMMs, on rows that are sorted by expert.
+cudaError_t ActivateExperts(const Stream& stream, const ExpertMlpArgs& args, const Parts& parts,
+                            const int32_t* order) {
+  const ActivationArgs activation{.x = {parts.At<void>(parts.layout.up), parts.dtype},
+                                  .out = {parts.At<void>(parts.layout.activation), parts.dtype},
+                                  .n_rows = parts.n_pairs,
+                                  .width = parts.width,
+                                  .kind = args.kind,
+                                  .gated = true,
+                                  .clamped = args.clamped};
+  return IsPlain(args) ? Activate(stream, activation)
+                       : ActivateBiased(stream, activation, {args.up_bias, args.experts, order});
+}
+
 CombineArgs Combining(const ExpertMlpArgs& args, const Parts& parts) {
   return {.y = {parts.At<void>(parts.layout.y), DType::kF32},
           .places = nullptr,
           .experts = args.experts,
           .weights = args.weights,
+          .bias = args.down_bias,
           .out = args.out,
           .n_tokens = args.n_tokens,
           .n_used = args.n_used,
@@ -158,8 +181,10 @@ cudaError_t HopperExpertMlp(const Stream& stream, const ExpertMlpArgs& args, con
   grouping.tile_rows = HopperGroupedTileRows(parts.n_pairs, parts.n_experts);
   grouping.tiles = parts.At<RowTile>(at.groups);
   void* const sorted_x = parts.At<void>(at.sorted_x);
+  const Act up_out(parts.At<void>(at.up), parts.dtype);
   const Act activated(parts.At<void>(at.activation), parts.dtype);
   const Act y(parts.At<void>(at.y), parts.dtype);
+  const bool is_plain = IsPlain(args);
 
   cudaError_t error = GroupPairs(stream, grouping);
   if (error != cudaSuccess) return error;
@@ -179,10 +204,13 @@ cudaError_t HopperExpertMlp(const Stream& stream, const ExpertMlpArgs& args, con
                          .n_tiles = grouping.n_tiles,
                          .max_tiles = static_cast<int32_t>(at.max_groups),
                          .tile_rows = grouping.tile_rows,
-                         .y = activated,
-                         .gated = true,
+                         .y = is_plain ? activated : up_out,
+                         .gated = is_plain,
                          .kind = args.kind};
   error = HopperGroupedGemm(stream, gemm);
+  if (error == cudaSuccess && !is_plain) {
+    error = ActivateExperts(stream, args, parts, grouping.order);
+  }
   if (error != cudaSuccess) return error;
   gemm.x = activated;
   gemm.maps = ExpertTableMaps(down, args.down.size());
@@ -223,12 +251,7 @@ cudaError_t SkinnyExpertMlp(const Stream& stream, const ExpertMlpArgs& args, con
                        .y = up_out};
   error = GroupedGemm(stream, gemm);
   if (error != cudaSuccess) return error;
-  error = Activate(stream, {.x = up_out,
-                            .out = activated,
-                            .n_rows = parts.n_pairs,
-                            .width = parts.width,
-                            .kind = args.kind,
-                            .gated = true});
+  error = ActivateExperts(stream, args, parts, grouping.order);
   if (error != cudaSuccess) return error;
   gemm.x = activated.data;
   gemm.weights = down;
@@ -242,8 +265,11 @@ cudaError_t SkinnyExpertMlp(const Stream& stream, const ExpertMlpArgs& args, con
   return CombineExperts(stream, Combining(args, parts));
 }
 
-bool HasHopperKind(Activation kind) {
-  return kind == Activation::kSilu || kind == Activation::kGeluTanh;
+bool IsForHopper(const Stream& stream, const ExpertMlpArgs& args) {
+  const bool is_gated = IsPlain(args);
+  const bool has_kind = args.kind == Activation::kSilu || args.kind == Activation::kGeluTanh;
+  return (!is_gated || has_kind) && HasHopperGrouped(stream, args.up, is_gated) &&
+         HasHopperGrouped(stream, args.down, /*gated=*/false);
 }
 
 }  // namespace
@@ -272,11 +298,8 @@ cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const voi
     return FewTokensExpertMlp(stream, args, up, down, parts.At<void>(parts.layout.activation));
   }
   // For a model always one of the two, whatever the number of rows: they round differently.
-  const bool is_for_hopper = HasHopperKind(args.kind) &&
-                             HasHopperGrouped(stream, args.up, /*gated=*/true) &&
-                             HasHopperGrouped(stream, args.down, /*gated=*/false);
-  return is_for_hopper ? HopperExpertMlp(stream, args, up, down)
-                       : SkinnyExpertMlp(stream, args, up, down);
+  return IsForHopper(stream, args) ? HopperExpertMlp(stream, args, up, down)
+                                   : SkinnyExpertMlp(stream, args, up, down);
 }
 
 }  // namespace stagecoach::kernels::cuda

@@ -187,8 +187,11 @@ __global__ void __launch_bounds__(kDownWarps* kWarpThreads, 4)
 bool SuitFewTokens(const ExpertMlpArgs& args) {
   const Matrix& down = args.down.front();
   const auto n_pairs = int64_t{args.n_tokens} * args.n_used;
-  return down.dtype != DType::kF32 && down.parts.empty() && args.up.front().parts.empty() &&
-         down.rows % kPiece == 0 && down.cols % kPiece == 0 && args.n_used <= kMostUsed &&
+  const bool is_plain =
+      args.up_bias == nullptr && args.down_bias == nullptr && args.clamped.limit <= 0;
+  return is_plain && down.dtype != DType::kF32 && down.parts.empty() &&
+         args.up.front().parts.empty() && down.rows % kPiece == 0 && down.cols % kPiece == 0 &&
+         args.n_used <= kMostUsed &&
          (args.n_tokens == 1 ||
           n_pairs * kMostPairsShare <= static_cast<int64_t>(args.down.size()));
 }

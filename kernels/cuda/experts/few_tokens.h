@@ -11,7 +11,7 @@
 namespace stagecoach::kernels::cuda {
 
 // Whether the kernels support these, and reading weights once per pair costs little. 16-bit
-// weights; hidden and width are multiples of 8.
+// weights without biases and clamped activations; hidden and width are multiples of 8.
 bool SuitFewTokens(const ExpertMlpArgs& args);
 
 // See ExpertMlp in experts.h. activated: [n_tokens * n_used, width] of x's dtype, device memory.

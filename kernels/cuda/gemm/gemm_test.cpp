@@ -43,7 +43,8 @@ struct Product {
 
 TEST_CASE("Gemm: row counts, shapes, dtypes, bias, addition to the output") {
   const DType dtype = GENERATE(from_range(kTypes));
-  const Shape shape = GENERATE(Shape{48, 64}, Shape{100, 1056}, Shape{17, 24}, Shape{1, 2048});
+  const Shape shape =
+      GENERATE(Shape{48, 64}, Shape{100, 1056}, Shape{17, 24}, Shape{1, 2048});
   const bool to_float = GENERATE(false, true);
   const auto reference = MakeReferenceOps();
   const auto ops = NewCudaOps();
@@ -221,8 +222,44 @@ TEST_CASE("Route equals the reference, with ties and NaN among the logits") {
   }
 }
 
-TEST_CASE("ExpertMlp equals the reference") {
+TEST_CASE("Route by sigmoid equals the reference, with corrections and groups") {
+  struct Shape {
+    int32_t n_experts, n_used, n_groups, n_used_groups;
+  };
+  const Shape shape =
+      GENERATE(Shape{1, 1, 1, 1}, Shape{60, 8, 1, 1}, Shape{64, 6, 8, 3}, Shape{256, 8, 8, 4});
+  const bool over_used = GENERATE(false, true), corrects = GENERATE(false, true);
+  constexpr int32_t kTokens = 30;
+  std::vector<float> logits = RandomFloats(static_cast<size_t>(shape.n_experts * kTokens), 1, 2.0f);
+  if (shape.n_experts > 1) logits[1] = NAN;
+  std::vector<std::vector<int32_t>> experts;
+  std::vector<std::vector<float>> weights;
+  for (const bool on_gpu : {false, true}) {
+    const auto ops = on_gpu ? NewCudaOps() : MakeReferenceOps();
+    const Values in(*ops, logits), correction(*ops, RandomFloats(shape.n_experts, 2, 0.2f));
+    const Values out(*ops, std::vector<float>(kTokens * shape.n_used, NAN));
+    const Ids chosen(*ops, std::vector<int32_t>(kTokens * shape.n_used, -1));
+    ops->Route({.logits = in.f32(),
+                .experts = chosen.data(),
+                .weights = out.f32(),
+                .n_tokens = kTokens,
+                .n_experts = shape.n_experts,
+                .n_used = shape.n_used,
+                .over_used = over_used,
+                .sigmoid = SigmoidRouting{.n_groups = shape.n_groups,
+                                          .n_used_groups = shape.n_used_groups,
+                                          .factor = 2.5f},
+                .correction = corrects ? correction.f32() : nullptr});
+    experts.push_back(chosen.Get());
+    weights.push_back(out.Get());
+  }
+  CHECK(experts[0] == experts[1]);
+  CHECK(WorstError(weights[1], weights[0]) < 1e-6);
+}
+
+TEST_CASE("ExpertMlp equals the reference, plain or with biases and clamped activations") {
   const DType dtype = GENERATE(from_range(kTypes));
+  const bool is_plain = GENERATE(true, false);
   struct Experts {
     int32_t n_experts, n_used, hidden, width;
   };
@@ -255,6 +292,8 @@ TEST_CASE("ExpertMlp equals the reference") {
     const Values in(*ops, x, dtype), out(*ops, RandomFloats(kTokens * shape.hidden, 2));
     const Values weights(*ops, RandomFloats(kTokens * shape.n_used, 5));
     const Ids experts(*ops, chosen);
+    const Values up_bias(*ops, RandomFloats(shape.n_experts * 2 * shape.width, 6));
+    const Values down_bias(*ops, RandomFloats(shape.n_experts * shape.hidden, 7));
     const Buffer scratch = *ops->Allocate(ops->ExpertScratchBytes(
         {kTokens, shape.n_experts, shape.n_used, shape.hidden, shape.width}));
     ops->ExpertMlp({.x = in,
@@ -266,7 +305,10 @@ TEST_CASE("ExpertMlp equals the reference") {
                     .scratch = scratch.data.get(),
                     .n_tokens = kTokens,
                     .n_used = shape.n_used,
-                    .kind = Activation::kSilu});
+                    .kind = Activation::kSilu,
+                    .clamped = is_plain ? ClampedGlu{} : ClampedGlu{.limit = 1.2f, .slope = 1.7f},
+                    .up_bias = is_plain ? nullptr : up_bias.f32(),
+                    .down_bias = is_plain ? nullptr : down_bias.f32()});
     results.push_back(out.Get());
   }
   CHECK(WorstError(results[1], results[0]) < (dtype == DType::kF32 ? 1e-5 : 3 * Step(dtype)));

@@ -389,10 +389,10 @@ bool HasSkinnyGemm(DType x, DType w, int32_t cols) {
 }
 
 bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation) {
-  return activation.gated && gemm.bias == nullptr && gemm.n_rows <= kMaxGatedRows &&
-         activation.width % 8 == 0 && gemm.w->rows == 2 * activation.width &&
-         activation.out.dtype == gemm.x.dtype && gemm.y.dtype == gemm.x.dtype &&
-         HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
+  return activation.gated && activation.clamped.limit == 0 && gemm.bias == nullptr &&
+         gemm.n_rows <= kMaxGatedRows && activation.width % 8 == 0 &&
+         gemm.w->rows == 2 * activation.width && activation.out.dtype == gemm.x.dtype &&
+         gemm.y.dtype == gemm.x.dtype && HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
 }
 
 bool HasNormedSkinnyGemm(const NormArgs& norm, const GemmArgs& gemm) {

@@ -83,10 +83,10 @@ std::vector<int> HopperGatedGemmWays(const Stream& stream, const GemmArgs& gemm,
                                      const ActivationArgs& activation) {
   const bool has_kind =
       activation.kind == Activation::kSilu || activation.kind == Activation::kGeluTanh;
-  if (!Takes(stream, gemm, activation.out.data) || !activation.gated || !has_kind ||
-      gemm.bias != nullptr || gemm.add_to_y || gemm.y.dtype != gemm.x.dtype ||
-      activation.out.dtype != gemm.x.dtype || gemm.w->rows != 2 * activation.width ||
-      activation.width % 8 != 0) {
+  if (!Takes(stream, gemm, activation.out.data) || !activation.gated ||
+      activation.clamped.limit > 0 || !has_kind || gemm.bias != nullptr || gemm.add_to_y ||
+      gemm.y.dtype != gemm.x.dtype || activation.out.dtype != gemm.x.dtype ||
+      gemm.w->rows != 2 * activation.width || activation.width % 8 != 0) {
     return {};
   }
   return Likeliest(stream, GatedWaysOf(gemm.x.dtype), gemm.n_rows, activation.width,
