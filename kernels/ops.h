@@ -295,12 +295,11 @@ class Ops {
   virtual void ExpertMlp(const ExpertMlpArgs& args) = 0;
   // Bytes of ExpertMlpArgs::scratch for these sizes.
   virtual size_t ExpertScratchBytes(const ExpertShape& shape) const = 0;
-  // recurrent_args.h documents these. REQUIRES: the device runs models for which
-  // CheckRunsOnGpus() refuses.
-  virtual void DeltaNet(const DeltaNetArgs&) { SC_CHECK(false); }
-  virtual void SplitGate(const SplitGateArgs&) { SC_CHECK(false); }
-  virtual void SigmoidGate(const SigmoidGateArgs&) { SC_CHECK(false); }
-  virtual void CopyStates(const CopyStatesArgs&) { SC_CHECK(false); }
+  // recurrent_args.h documents these.
+  virtual void DeltaNet(const DeltaNetArgs& args) = 0;
+  virtual void SplitGate(const SplitGateArgs& args) = 0;
+  virtual void SigmoidGate(const SigmoidGateArgs& args) = 0;
+  virtual void CopyStates(const CopyStatesArgs& args) = 0;
   virtual void GatherRows(const GatherRowsArgs& args) = 0;
   // x = cap * tanh(x / cap) for n values.
   virtual void SoftCap(float* x, int64_t n, float cap) = 0;

@@ -28,20 +28,21 @@ struct DeltaNetArgs {
   const float* norm;     // [value_dim]
   float norm_eps;
   const StepInputs* step;
-  // [n_states, state_elements], by slot; the device chooses the order of a matrix's elements. A
+  // [n_states, state_elements], by slot. Nothing else writes them between BuildStep and this, but
+  // CopyStates. The device chooses the order of a matrix's elements. A
   // sequence whose first row is at position 0 begins with zeros. The operation leaves the state
   // after the sequence's last row.
   float* states;
-  std::span<const StateSave> saves;
-  float* mixed;  // [T, n_channels]: scratch
-  float* out;    // [T, values_width]
+  std::span<const StateSave> saves;  // StepBatch::state_saves of the step
+  float* mixed;                      // [T, n_channels]: scratch
+  Act out;                           // [T, values_width]
 };
 
 // Distributes the rows of a projection [q and gate of each head, k, v] to where attention and
 // SigmoidGate expect them.
 struct SplitGateArgs {
   const float* projected;  // [T, (2 * n_heads + 2 * n_kv_heads) * head_dim]
-  float* qkv;              // [T, (n_heads + 2 * n_kv_heads) * head_dim]
+  Act qkv;                 // [T, (n_heads + 2 * n_kv_heads) * head_dim]
   float* gate;             // [T, n_heads * head_dim]
   int32_t n_tokens;
   int32_t n_heads, n_kv_heads, head_dim;
@@ -49,7 +50,7 @@ struct SplitGateArgs {
 
 // x *= sigmoid(gate)
 struct SigmoidGateArgs {
-  float* x;           // [T, width]
+  Act x;              // [T, width]
   const float* gate;  // [T, gate_width]
   int32_t n_rows;
   int32_t width;

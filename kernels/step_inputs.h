@@ -25,6 +25,7 @@ struct StepLimits {
   int32_t n_heads = 1, n_kv_heads = 1, head_dim = 2;
   DType kv_dtype = DType::kF32;
   bool has_softcap = false;
+  bool has_states = false;  // recurrent states
   // Device memory that Attention may overwrite. Nothing else may use it while a step runs.
   void* attention_scratch = nullptr;
   size_t attention_scratch_bytes = 0;

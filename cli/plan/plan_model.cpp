@@ -71,11 +71,16 @@ struct Elements {
 
 Elements CountElements(const ModelSpec& spec, const check::StageFacts& stage) {
   const double hidden = spec.hidden_size;
-  const double attention = hidden * spec.head_dim * (2.0 * spec.n_heads + 2.0 * spec.n_kv_heads);
+  const double gated_heads = (spec.attn_gate ? 3.0 : 2.0) * spec.n_heads;
+  const double attention = hidden * spec.head_dim * (gated_heads + 2.0 * spec.n_kv_heads);
+  const double recurrent = spec.recurrent ? hidden * (spec.recurrent->shape.projected_width() +
+                                                      spec.recurrent->shape.values_width())
+                                          : 0;
   double dense = 0, experts = 0;
   for (int32_t i = 0; i < stage.n_layers; ++i) {
-    dense += attention;
-    if (spec.layers[static_cast<size_t>(stage.first_layer + i)].has_experts) {
+    const LayerSpec& layer = spec.layers[static_cast<size_t>(stage.first_layer + i)];
+    dense += layer.is_recurrent ? recurrent : attention;
+    if (layer.has_experts) {
       experts += 3.0 * hidden * spec.experts.intermediate_size * spec.experts.n_experts;
       dense += 3.0 * hidden * spec.shared_expert.intermediate_size;
     } else {
@@ -140,7 +145,8 @@ std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const S
     if (stage.kv_bytes < 0) return std::nullopt;
     memory.push_back({.name = "",
                       .kv_bytes = static_cast<uint64_t>(stage.kv_bytes),
-                      .block_bytes = stage.block_bytes});
+                      .block_bytes = stage.block_bytes,
+                      .state_bytes = stage.facts.state_bytes});
   }
   absl::StatusOr<router::KvPlan> kv =
       router::SizeKv(spec.kv_groups, memory,
@@ -167,10 +173,9 @@ size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
 }
 
 // Number of sequences of context_tokens for which every KV group has enough blocks.
-int64_t SequencesAtOnce(const ModelSpec& spec, const router::KvPlan& kv, int32_t max_sequences,
-                        int32_t context_tokens) {
+int64_t SequencesAtOnce(const ModelSpec& spec, const router::KvPlan& kv, int32_t context_tokens) {
   if (kv.max_model_len < context_tokens) return 0;
-  auto n = static_cast<uint64_t>(max_sequences);
+  auto n = static_cast<uint64_t>(kv.max_sequences);
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
     n = std::min(
         n, kv.n_blocks[g] / check::BlocksOfOneSequence(spec.kv_groups[g].window, context_tokens));
@@ -196,7 +201,8 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
   plan.tightest = Tightest(spec, plan.stages, limits, context_tokens);
   if (const auto kv = SizePools(spec, plan.stages, limits, context_tokens)) {
     plan.n_kv_blocks = static_cast<int64_t>(kv->kv_blocks);
-    plan.n_sequences = SequencesAtOnce(spec, *kv, limits.max_sequences(), context_tokens);
+    plan.n_sequences = SequencesAtOnce(spec, *kv, context_tokens);
+    plan.options.max_sequences = kv->max_sequences;  // states may allow fewer
   }
   if (!plan.fits()) return plan;
 
@@ -209,8 +215,10 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
   const double rows = std::ceil(plan.n_batch / static_cast<double>(plan.stages.size()));
   double one = 0, slowest_decode = 0, slowest_prefill = 0;
   for (const StagePlan& stage : plan.stages) {
-    one += static_cast<double>(stage.read_by_one) / bandwidth + hop;
-    const double kv = rows * static_cast<double>(stage.bytes_a_sequence) / 2;
+    // A step reads and writes the state of each of its sequences.
+    const double state = 2 * static_cast<double>(stage.facts.state_bytes);
+    one += (static_cast<double>(stage.read_by_one) + state) / bandwidth + hop;
+    const double kv = rows * (static_cast<double>(stage.bytes_a_sequence) / 2 + state);
     const double decode = std::max(static_cast<double>(stage.read_by_many) / bandwidth,
                                    rows * stage.flops_a_token / flops) +
                           kv / bandwidth + hop;

@@ -36,6 +36,17 @@ constexpr const char* kGemma3 =
     "rms_norm_eps": 1e-6, "sliding_window": 1024, "sliding_window_pattern": 6,
     "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256, "torch_dtype": "bfloat16"})";
 
+constexpr const char* kQwen3Next =
+    R"({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
+    "hidden_size": 2048, "intermediate_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 16,
+    "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 151936, "max_position_embeddings": 262144,
+    "rms_norm_eps": 1e-6, "rope_theta": 10000000, "partial_rotary_factor": 0.25, "hidden_act": "silu",
+    "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "moe_intermediate_size": 512, "norm_topk_prob": true,
+    "num_experts": 512, "num_experts_per_tok": 10, "shared_expert_intermediate_size": 512,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+
 struct Planned {
   check::ModelFacts facts;
   ServingPlan plan;
@@ -103,6 +114,32 @@ TEST_CASE("layers with a window have their own KV pools, as in the router") {
   // it.
   CHECK(plan.n_kv_tokens() > 3'000'000);
   CHECK(plan.n_sequences == plan.n_kv_blocks / (131072 / kKvBlockTokens));
+}
+
+TEST_CASE("states of recurrent layers take a part of the KV memory, as in the router") {
+  TempDir dir;
+  dir.Write("config.json", kQwen3Next);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, 2);
+  const ServingPlan plan =
+      PlanServing(spec, facts, {.gpu = *FindGpu("H200"), .context_tokens = 8192});
+  std::vector<router::StageKvMemory> memory;
+  for (const StagePlan& stage : plan.stages) {
+    memory.push_back({.name = "",
+                      .kv_bytes = static_cast<uint64_t>(stage.kv_bytes),
+                      .block_bytes = stage.block_bytes,
+                      .state_bytes = facts.state_bytes / 2});
+  }
+  const router::KvPlan served = *router::SizeKv(spec.kv_groups, memory,
+                                                {.max_sequences = 1024,
+                                                 .max_batched_tokens = 8192,
+                                                 .max_prefill_chunk = 8192,
+                                                 .max_model_len = 8192});
+  CHECK(plan.n_kv_blocks == static_cast<int64_t>(served.kv_blocks));
+  // Their states take half of the memory.
+  CHECK(served.max_sequences < 1024);
+  CHECK(plan.options.max_sequences == served.max_sequences);
+  CHECK(plan.n_sequences <= served.max_sequences);
 }
 
 TEST_CASE("a plan promises no more sequences than can run at once") {

@@ -6,7 +6,8 @@
 
 namespace stagecoach {
 
-// UNIMPLEMENTED, with one sentence for users, if the model has a part that only CPUs can compute.
+// UNIMPLEMENTED, with one sentence for users, if the model has a part or a size that only CPUs can
+// compute.
 absl::Status CheckRunsOnGpus(const ModelSpec& spec);
 
 }  // namespace stagecoach

@@ -8,18 +8,20 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a model with parts that only CPUs compute is refused on GPUs, with their names") {
-  ModelSpec spec{.architecture = "GptOssForCausalLM"};
+TEST_CASE("a model with heads that are too large for a GPU's registers is refused there") {
+  ModelSpec spec{.architecture = "Qwen3NextForCausalLM"};
   CHECK(CheckRunsOnGpus(spec).ok());
-  spec.clamped_glu.limit = 7;
-  spec.experts.biases = true;
+  spec.recurrent = RecurrentSpec{.shape = {.key_dim = 256, .conv_width = 4}};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.recurrent->shape.key_dim = 257;
   const absl::Status status = CheckRunsOnGpus(spec);
   CHECK(absl::IsUnimplemented(status));
   CHECK_THAT(std::string(status.message()),
-             ContainsSubstring("GptOssForCausalLM runs on CPUs only") &&
-                 ContainsSubstring("clamped activations, experts with biases"));
-  spec = {.recurrent = RecurrentSpec{}};
-  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("recurrent layers"));
+             ContainsSubstring("Qwen3NextForCausalLM runs on CPUs only") &&
+                 ContainsSubstring("heads of 257 keys"));
+  spec.recurrent->shape = {.key_dim = 128, .conv_width = 5};
+  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()),
+             ContainsSubstring("convolutions of 5 positions"));
 }
 
 }  // namespace

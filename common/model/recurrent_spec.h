@@ -23,49 +23,53 @@ struct RecurrentShape {
   // them b and a of the first key head's value heads, and so on.
   bool by_key_head = false;
 
-  int32_t heads_per_key() const { return n_value_heads / n_key_heads; }
-  int32_t keys_width() const { return n_key_heads * key_dim; }
-  int32_t values_width() const { return n_value_heads * value_dim; }
-  int32_t n_channels() const { return 2 * keys_width() + values_width(); }
+  constexpr int32_t heads_per_key() const { return n_value_heads / n_key_heads; }
+  constexpr int32_t keys_width() const { return n_key_heads * key_dim; }
+  constexpr int32_t values_width() const { return n_value_heads * value_dim; }
+  constexpr int32_t n_channels() const { return 2 * keys_width() + values_width(); }
   // Rows of the projection: q, k, v and z; b and a; all.
-  int32_t qkvz_width() const { return n_channels() + values_width(); }
-  int32_t ba_width() const { return 2 * n_value_heads; }
-  int32_t projected_width() const { return qkvz_width() + ba_width(); }
+  constexpr int32_t qkvz_width() const { return n_channels() + values_width(); }
+  constexpr int32_t ba_width() const { return 2 * n_value_heads; }
+  constexpr int32_t projected_width() const { return qkvz_width() + ba_width(); }
 
   // Where a row of the projection has q, k, v, z, b and a of a head.
-  int32_t q_at(int32_t key_head) const {
+  constexpr int32_t q_at(int32_t key_head) const {
     return by_key_head ? key_head * group_width() : key_head * key_dim;
   }
-  int32_t k_at(int32_t key_head) const {
+  constexpr int32_t k_at(int32_t key_head) const {
     return q_at(key_head) + (by_key_head ? key_dim : keys_width());
   }
-  int32_t v_at(int32_t value_head) const {
+  constexpr int32_t v_at(int32_t value_head) const {
     if (!by_key_head) return 2 * keys_width() + value_head * value_dim;
     return q_at(value_head / heads_per_key()) + 2 * key_dim +
            value_head % heads_per_key() * value_dim;
   }
-  int32_t z_at(int32_t value_head) const {
+  constexpr int32_t z_at(int32_t value_head) const {
     return v_at(value_head) + (by_key_head ? heads_per_key() * value_dim : values_width());
   }
-  int32_t b_at(int32_t value_head) const {
+  constexpr int32_t b_at(int32_t value_head) const {
     const int32_t n = heads_per_key();
     return qkvz_width() + (by_key_head ? value_head / n * 2 * n + value_head % n : value_head);
   }
-  int32_t a_at(int32_t value_head) const {
+  constexpr int32_t a_at(int32_t value_head) const {
     return b_at(value_head) + (by_key_head ? heads_per_key() : n_value_heads);
   }
 
   // Float32 values of one sequence's state: the last conv_width - 1 columns of the convolution's
   // input, [conv_width - 1, n_channels], then a matrix per value head, [n_value_heads, key_dim,
   // value_dim].
-  int64_t conv_elements() const { return int64_t{conv_width - 1} * n_channels(); }
-  int64_t state_elements() const {
+  constexpr int64_t conv_elements() const { return int64_t{conv_width - 1} * n_channels(); }
+  constexpr int64_t state_elements() const {
     return conv_elements() + int64_t{n_value_heads} * key_dim * value_dim;
   }
 
  private:
-  int32_t group_width() const { return 2 * key_dim + 2 * heads_per_key() * value_dim; }
+  constexpr int32_t group_width() const { return 2 * key_dim + 2 * heads_per_key() * value_dim; }
 };
+
+// The largest key_dim and conv_width that GPU kernels support.
+inline constexpr int32_t kMaxGpuRecurrentKeys = 256;
+inline constexpr int32_t kMaxGpuConvWidth = 4;
 
 // The recurrent layers of a model: the layers with LayerSpec::is_recurrent.
 struct RecurrentSpec {

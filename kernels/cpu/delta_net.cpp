@@ -250,7 +250,7 @@ void RunBlock(const DeltaNetArgs& args, const Rows& rows, size_t value_head, siz
                         .decay = projected[shape.a_at(head)]};
     const size_t at = value_head * value_dim + first;
     const float* const v = mixed + 2 * keys_width + at;
-    float* const out = args.out + t * static_cast<size_t>(shape.values_width()) + at;
+    float* const out = args.out.f32() + t * static_cast<size_t>(shape.values_width()) + at;
     size_t c = 0;
     for (; c + 2 * lanes <= n; c += 2 * lanes) UpdateColumns<16, 2>(update, matrix, v, out, c);
     for (; c + lanes <= n; c += lanes) UpdateColumns<16, 1>(update, matrix, v, out, c);
@@ -273,7 +273,7 @@ HWY_INLINE size_t GateSpan(float* x, const float* z, size_t i, size_t n) {
 void FinishRow(const DeltaNetArgs& args, size_t t) {
   const auto value_dim = static_cast<size_t>(args.shape.value_dim);
   for (int32_t head = 0; head < args.shape.n_value_heads; ++head) {
-    float* const out = args.out + t * static_cast<size_t>(args.shape.values_width()) +
+    float* const out = args.out.f32() + t * static_cast<size_t>(args.shape.values_width()) +
                        static_cast<size_t>(head) * value_dim;
     const float* const z = args.projected + t * static_cast<size_t>(args.shape.projected_width()) +
                            args.shape.z_at(head);
@@ -336,7 +336,7 @@ absl::Status SigmoidGate(const SigmoidGateArgs& args, CpuContext& context) {
   RunPieces(*context.pool, static_cast<size_t>(args.n_rows), width,
             [&](size_t begin, size_t end) HWY_ATTR {
               for (size_t row = begin; row < end; ++row) {
-                float* const x = args.x + row * width;
+                float* const x = args.x.f32() + row * width;
                 if (args.gate_width == 1) {
                   const hn::CappedTag<float, 1> d;
                   const float factor = hn::GetLane(Sigmoid(d, hn::LoadU(d, args.gate + row)));

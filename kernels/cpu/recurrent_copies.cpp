@@ -15,7 +15,7 @@ void CpuSplitGate(const SplitGateArgs& args, ThreadPool& pool) {
             [&](size_t begin, size_t end) {
               for (size_t t = begin; t < end; ++t) {
                 const float* from = args.projected + t * (2 * q_width + kv_width);
-                float* const qkv = args.qkv + t * (q_width + kv_width);
+                float* const qkv = args.qkv.f32() + t * (q_width + kv_width);
                 float* const gate = args.gate + t * q_width;
                 for (size_t h = 0; h < n_heads; ++h, from += 2 * head_dim) {
                   std::copy_n(from, head_dim, qkv + h * head_dim);

@@ -28,9 +28,12 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/one_output_gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/l2/kv_places.h"
 #include "kernels/cuda/l2/l2_measure.h"
+#include "kernels/cuda/recurrent/delta_net.h"
+#include "kernels/cuda/recurrent/gates.h"
 #include "kernels/cuda/sample/sample_rows.h"
 #include "kernels/cuda/step/step_builder.h"
 
@@ -259,6 +262,10 @@ class CudaOps final : public Ops {
   }
   void Gemm(const GemmArgs& args) override {
     if (args.n_rows == 0) return;
+    if (args.w->rows == 1) {
+      Launch("Gemm", [&] { return cuda::OneOutputGemm(stream_, args); });
+      return;
+    }
     Do([&]() -> absl::Status {
       GemmArgs product = args;
       const bool adds_bias = args.bias != nullptr && args.y.dtype != DType::kF32;
@@ -350,6 +357,29 @@ class CudaOps final : public Ops {
   // The dtype is unknown here, so this returns the size for the widest one.
   size_t ExpertScratchBytes(const ExpertShape& shape) const override {
     return cuda::ExpertScratchBytes(shape, DType::kF32);
+  }
+  void DeltaNet(const DeltaNetArgs& args) override {
+    Launch("DeltaNet", [&] {
+      const auto& inputs = static_cast<const cuda::CudaStepInputs&>(*args.step);
+      SC_CHECK(inputs.limits.has_states);
+      return cuda::DeltaNet(stream_, args, inputs.delta_net());
+    });
+  }
+  void CopyStates(const CopyStatesArgs& args) override {
+    for (const StateCopy& copy : args.copies) {
+      Launch("CopyStates", [&] {
+        return cudaMemcpyAsync(args.states + copy.to * args.n_elements,
+                               args.states + copy.from * args.n_elements,
+                               static_cast<size_t>(args.n_elements) * sizeof(float),
+                               cudaMemcpyDeviceToDevice, stream_.handle);
+      });
+    }
+  }
+  void SplitGate(const SplitGateArgs& args) override {
+    Launch("SplitGate", [&] { return cuda::SplitGate(stream_, args); });
+  }
+  void SigmoidGate(const SigmoidGateArgs& args) override {
+    Launch("SigmoidGate", [&] { return cuda::SigmoidGate(stream_, args); });
   }
   void GatherRows(const GatherRowsArgs& args) override {
     Launch("GatherRows", [&] { return cuda::GatherRows(stream_, args); });

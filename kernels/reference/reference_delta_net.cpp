@@ -18,7 +18,7 @@ class RowRun {
         state_(state),
         projected_(args.projected + static_cast<size_t>(row) * shape_.projected_width()),
         mixed_(args.mixed + static_cast<size_t>(row) * shape_.n_channels()),
-        out_(args.out + static_cast<size_t>(row) * shape_.values_width()) {}
+        out_(args.out.f32() + static_cast<size_t>(row) * shape_.values_width()) {}
 
   void Run() {
     for (int32_t h = 0; h < shape_.n_key_heads; ++h) {
@@ -125,7 +125,7 @@ void ReferenceDeltaNet(const DeltaNetArgs& args) {
 void ReferenceSplitGate(const SplitGateArgs& args) {
   const int32_t dim = args.head_dim, n_kv = 2 * args.n_kv_heads * dim;
   const float* from = args.projected;
-  float *qkv = args.qkv, *gate = args.gate;
+  float *qkv = args.qkv.f32(), *gate = args.gate;
   for (int32_t t = 0; t < args.n_tokens; ++t) {
     for (int32_t h = 0; h < args.n_heads; ++h, from += 2 * dim) {
       qkv = std::copy_n(from, dim, qkv);
@@ -137,9 +137,10 @@ void ReferenceSplitGate(const SplitGateArgs& args) {
 }
 
 void ReferenceSigmoidGate(const SigmoidGateArgs& args) {
+  float* const x = args.x.f32();
   for (int64_t i = 0; i < int64_t{args.n_rows} * args.width; ++i) {
     const float gate = args.gate[args.gate_width == 1 ? i / args.width : i];
-    args.x[i] = static_cast<float>(args.x[i] * Sigmoid(gate));
+    x[i] = static_cast<float>(x[i] * Sigmoid(gate));
   }
 }
 

@@ -14,8 +14,8 @@ def plan(model, *flags):
                                      check=True, capture_output=True, text=True).stdout)
 
 
-# Sliding windows mixed with full attention, windows only, experts, and one kind of layer.
-@pytest.mark.parametrize("model", ["gemma2", "gemma3", "mistral-window", "mixtral", "llama3"])
+# Sliding windows mixed with full attention, windows only, experts, recurrent layers, and one kind of layer.
+@pytest.mark.parametrize("model", ["gemma2", "gemma3", "mistral-window", "mixtral", "qwen3-next", "llama3"])
 @pytest.mark.parametrize("stages", [1, 2])
 def test_the_plan_has_as_many_blocks_as_the_server(model, stages):
     flags = ["--kv-memory", "2MiB", "--max-sequences", "6", "--max-batched-tokens", "64"]
@@ -26,9 +26,10 @@ def test_the_plan_has_as_many_blocks_as_the_server(model, stages):
     assert planned["kv_tokens"] == 16 * served
 
 
-def test_a_model_that_gpus_cannot_run_is_refused():
-    done = subprocess.run([STAGECOACH, "plan", str(ROOT / "docs" / "shapes" / "qwen3-next-80b-a3b")], capture_output=True,
-                          text=True)
+def test_a_model_that_gpus_cannot_run_is_refused(tmp_path):
+    config = json.loads((ROOT / "docs" / "shapes" / "qwen3-next-80b-a3b" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "linear_key_head_dim": 512}))
+    done = subprocess.run([STAGECOACH, "plan", str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Qwen3NextForCausalLM" in done.stderr and "runs on CPUs only" in done.stderr
 

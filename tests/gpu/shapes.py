@@ -20,12 +20,8 @@ PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json" for name in (
 CHECKPOINTS = {"gemma2-27b": 54.5e9}  # bytes
 
 
-# Golden models that a GPU refuses (common/model/device_support.h).
-CPU_ONLY = {"glm4-moe", "gpt-oss", "minimax-m2", "ministral3", "qwen3-5", "qwen3-5-moe", "qwen3-next"}
-
-
 def golden_models():
-    return sorted(path.parent.name for path in GOLDEN.glob("*/config.json") if path.parent.name not in CPU_ONLY)
+    return sorted(path.parent.name for path in GOLDEN.glob("*/config.json"))
 
 
 def config_of(folder):

@@ -35,7 +35,7 @@ class LayerRun {
     }
     if (spec_.attn_gate) {
       ops_->SplitGate({.projected = scratch_.projected,
-                       .qkv = scratch_.qkv.f32(),
+                       .qkv = scratch_.qkv,
                        .gate = scratch_.mixed,
                        .n_tokens = step_.n_tokens,
                        .n_heads = spec_.n_heads,
@@ -125,12 +125,12 @@ class LayerRun {
                     .states = in_.states,
                     .saves = in_.saves,
                     .mixed = scratch_.mixed,
-                    .out = scratch_.attn.f32()});
+                    .out = scratch_.attn});
   }
 
   // x *= sigmoid(gate). gate: [T, width], or [T, 1] if gate_width is 1.
   void Gate(Act x, const float* gate, int32_t width, int32_t gate_width = 0) {
-    ops_->SigmoidGate({.x = x.f32(),
+    ops_->SigmoidGate({.x = x,
                        .gate = gate,
                        .n_rows = step_.n_tokens,
                        .width = width,

@@ -86,6 +86,7 @@ class StageModelImpl final : public StageModel {
     return spec_.StateBytes(options_.first_layer, options_.n_layers);
   }
   absl::Status AllocateStates(uint64_t n_states) override {
+    if (spec_.recurrent) recordings_.clear();  // they refer to the old states
     return states_.Allocate(n_states, ops_);
   }
   void ExportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
@@ -141,6 +142,7 @@ class StageModelImpl final : public StageModel {
       kernels::StepBatch padded = batch;
       padded.n_padding = recording->first - batch.n_tokens;
       ops_->BuildStep(padded, step_.get());
+      states_.Copy(batch.state_copies, ops_);
       recording->second->Replay();
       return;
     }

@@ -70,6 +70,16 @@ std::vector<int32_t> FirstRows(int32_t n) {
   return rows;
 }
 
+// The sequences of a profiling step, if it does not need more. States of many sequences may be more
+// than the memory that they will get. A device with its own memory must run decodes of several
+// sequences all the same, because that loads the kernels.
+int32_t NSequences(const StageModel& model, const kernels::Ops& ops, int32_t max_sequences) {
+  if (model.state_bytes() == 0) return max_sequences;
+  if (!ops.has_own_memory()) return 1;
+  const uint64_t n = ops.Memory().free_bytes / 2 / model.state_bytes();
+  return static_cast<int32_t>(std::clamp<uint64_t>(n, 1, static_cast<uint64_t>(max_sequences)));
+}
+
 // Runs steps over a small KV cache of its own, which End frees.
 class StepRunner {
  public:
@@ -81,8 +91,7 @@ class StepRunner {
         n_groups_(static_cast<int32_t>(model.kv_block_bytes().size())),
         max_tokens_(config.max_batched_tokens()),
         max_sequences_(std::min(config.max_sequences(), max_tokens_)),
-        // States of many sequences may be more than the memory that they will get.
-        n_seqs_(model.state_bytes() > 0 ? 1 : max_sequences_) {}
+        n_seqs_(NSequences(model, ops, max_sequences_)) {}
 
   absl::Status Begin() {
     const LargestStep step(max_tokens_, n_seqs_, n_groups_, config_);

@@ -1,8 +1,9 @@
 // Speed of the GPU operations, relative to the device's limits in the same run (a roofline):
 // memory-bound operations relative to the copy bandwidth, compute-bound ones to the rate of a large
-// GEMM. Shapes: Mistral-7B; experts as in Qwen3-30B-A3B and Mixtral-8x7B.
+// GEMM. Shapes: Mistral-7B; Qwen3-30B-A3B and Mixtral-8x7B for experts; gpt-oss and
+// Qwen3-Next-80B-A3B for attention sinks and delta nets.
 //
-//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|kv|experts|rest]
+//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|recurrent|kv|experts|rest]
 //                      [--batch-invariant] [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
@@ -240,11 +241,13 @@ struct Heads {
   int32_t n_heads, n_kv_heads, head_dim;
   DType dtype = kType;
   int32_t window = 0;
+  bool has_sinks = false;
 
   std::string Name() const {
     std::string name = fmt::format("attention {}/{} x {}", n_heads, n_kv_heads, head_dim);
     if (dtype != kType) name += fmt::format(" {}", DTypeName(dtype));
     if (window > 0) name += fmt::format(" window {}", window);
+    if (has_sinks) name += " sinks";
     return name;
   }
 };
@@ -297,6 +300,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   const Buffer qkv = bench.Random(rows * static_cast<size_t>(width), dtype);
   const Buffer out =
       bench.Random(rows * static_cast<size_t>(heads.n_heads * heads.head_dim), dtype);
+  const Buffer sinks = bench.Random(static_cast<size_t>(heads.n_heads), DType::kF32);
   std::vector<std::function<void()>> calls;
   for (size_t i = 0; i < n_layers; ++i) {
     calls.push_back([&, i] {
@@ -310,7 +314,8 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
                              .head_dim = heads.head_dim,
                              .scale = 1 / std::sqrt(static_cast<float>(heads.head_dim)),
                              .softcap = 0,
-                             .window = heads.window});
+                             .window = heads.window,
+                             .sinks = heads.has_sinks ? sinks.As<float>() : nullptr});
     });
   }
   const auto seen = [&](int32_t position) {
@@ -345,6 +350,58 @@ void BenchCliffs(Bench& bench) {
   // More keys than fit into the gather buffer at once.
   BenchAttention(bench, kMistral, 3, 31024, 1024);
   BenchAttention(bench, kMistral, 1, 100000, 4096);
+}
+
+// The recurrence of a layer of Qwen3-Next-80B-A3B, between its projections.
+void BenchDeltaNet(Bench& bench, int32_t n_seqs, int32_t n_tokens) {
+  const RecurrentShape shape{.n_key_heads = 16,
+                             .n_value_heads = 32,
+                             .key_dim = 128,
+                             .value_dim = 128,
+                             .conv_width = 4,
+                             .by_key_head = true};
+  const int32_t n_rows = n_seqs * n_tokens;
+  const auto elements = static_cast<size_t>(n_seqs) * static_cast<size_t>(shape.state_elements());
+  std::vector<Buffer> states;
+  for (size_t i = 0; i < std::clamp<size_t>(kColdBytes / (elements * 4), 1, 16); ++i) {
+    states.push_back(bench.Random(elements, DType::kF32));
+  }
+  const auto floats = [&](int64_t n) { return bench.Random(static_cast<size_t>(n), DType::kF32); };
+  const Buffer projected = floats(int64_t{n_rows} * shape.projected_width());
+  const Buffer mixed = floats(int64_t{n_rows} * shape.n_channels());
+  const Buffer out = floats(int64_t{n_rows} * shape.values_width());
+  const Buffer conv = floats(int64_t{shape.n_channels()} * shape.conv_width);
+  const Buffer numbers = floats(shape.value_dim);
+  const auto step = *bench.ops().NewStepInputs({.max_tokens = n_rows,
+                                                .max_slots = n_seqs,
+                                                .max_blocks = 1024,
+                                                .windows = {},
+                                                .has_states = true});
+  std::vector<StepSeq> seqs;
+  for (int32_t s = 0; s < n_seqs; ++s) seqs.push_back({s, 16, n_tokens});
+  bench.ops().BuildStep({.seqs = seqs, .n_tokens = n_rows}, step.get());
+  std::vector<std::function<void()>> calls;
+  for (const Buffer& layer : states) {
+    calls.push_back([&] {
+      bench.ops().DeltaNet({.shape = shape,
+                            .projected = projected.As<float>(),
+                            .conv = conv.As<float>(),
+                            .a_log = numbers.As<float>(),
+                            .dt_bias = numbers.As<float>(),
+                            .norm = numbers.As<float>(),
+                            .norm_eps = 1e-6f,
+                            .step = step.get(),
+                            .states = layer.As<float>(),
+                            .saves = {},
+                            .mixed = mixed.As<float>(),
+                            .out = {out.data.get(), kType}});
+    });
+  }
+  // The states are read and written, and so is what lies between the kernels.
+  const double of_rows = n_rows * (4.0 * shape.projected_width() + 12.0 * shape.n_channels());
+  bench.Line(fmt::format("delta net: {} x {}", n_seqs, n_tokens), bench.Seconds(calls),
+             8.0 * static_cast<double>(elements) + of_rows,
+             8.0 * n_rows * shape.values_width() * shape.key_dim);
 }
 
 // Copies of scattered KV blocks to and from host memory, beside the driver's copies of as many
@@ -583,7 +640,7 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option("--only", only, "gemm, gated, attention, cliff, kv, experts or rest");
+  app.add_option("--only", only, "gemm, gated, attention, cliff, recurrent, kv, experts or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -623,6 +680,20 @@ int Main(int argc, char** argv) {
     }
   }
   if (only.empty() || only == "cliff") BenchCliffs(bench);
+  if (only.empty() || only == "recurrent") {
+    BenchDeltaNet(bench, 1, 8192);
+    BenchDeltaNet(bench, 1, 512);
+    BenchDeltaNet(bench, 8, 1024);
+    for (const int32_t n_seqs : {1, 16, 64, 256}) BenchDeltaNet(bench, n_seqs, 1);
+    for (const bool has_sinks : {false, true}) {
+      const Heads full{64, 8, 64, kType, 0, has_sinks}, window{64, 8, 64, kType, 128, has_sinks};
+      for (const Heads& heads : {full, window}) {
+        BenchAttention(bench, heads, 1, 8192, 1);
+        BenchAttention(bench, heads, 64, 1024, 1);
+        BenchAttention(bench, heads, 1, 8192, 8192);
+      }
+    }
+  }
   if (only.empty() || only == "kv") BenchKvCopies(bench);
   if (only.empty() || only == "experts") {
     BenchExperts(bench, {"Qwen3-30B-A3B", 128, 8, 2048, 768});

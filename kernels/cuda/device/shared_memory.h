@@ -31,6 +31,18 @@ __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bo
 #endif
 }
 
+// The same for 4 bytes, through L1.
+__device__ __forceinline__ void CopyAsync4(void* shared, const void* global, bool wanted) {
+#ifdef __CUDA_ARCH__
+  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const int n = wanted ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(global), "r"(n)
+               : "memory");
+#else
+  *static_cast<uint32_t*>(shared) = wanted ? *static_cast<const uint32_t*>(global) : 0;
+#endif
+}
+
 // Ends a group of asynchronous copies.
 __device__ __forceinline__ void CommitCopies() {
 #ifdef __CUDA_ARCH__

@@ -44,7 +44,7 @@ struct Product {
 TEST_CASE("Gemm: row counts, shapes, dtypes, bias, addition to the output") {
   const DType dtype = GENERATE(from_range(kTypes));
   const Shape shape =
-      GENERATE(Shape{48, 64}, Shape{100, 1056}, Shape{17, 24}, Shape{1, 2048});
+      GENERATE(Shape{48, 64}, Shape{100, 1056}, Shape{17, 24}, Shape{1, 2048}, Shape{1, 36});
   const bool to_float = GENERATE(false, true);
   const auto reference = MakeReferenceOps();
   const auto ops = NewCudaOps();

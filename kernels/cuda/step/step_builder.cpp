@@ -90,6 +90,7 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
   p.n_decodes_out = parts.Take<int32_t>(1);
   p.decodes = parts.Take<PlannedDecode>(slots);
   p.hopper = parts.Take<int32_t>(HopperWorks::MaxArrays(stream, limits, inputs->works));
+  p.saves = parts.Take<SeqSave>(limits.has_states ? slots : 0);
   int32_t* const sampled = parts.Take<int32_t>(slots);
   const size_t shares =
       inputs->setup.fixed_units ? 0 : static_cast<size_t>(MaxDecodeBlocks(stream));
@@ -297,6 +298,11 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
            batch.token_ids.size() == static_cast<size_t>(batch.n_tokens));
   SC_RETURN_IF_ERROR(ApplyBlocks(batch, inputs));
   Plan(batch, *inputs);
+  SC_CHECK(batch.state_saves.empty() || limits.has_states);
+  saves_.assign(limits.has_states ? batch.seqs.size() : 0, {.n_rows = 0, .to = 0});
+  for (const StateSave& save : batch.state_saves) {
+    saves_[static_cast<size_t>(save.seq)] = {save.n_rows, save.to};
+  }
 
   const auto put_all = [&](void* memory, StepParams* params) {
     Parts parts(memory);
@@ -308,6 +314,7 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
     params->new_unit_starts = parts.Put(std::span<const int32_t>(unit_starts_));
     params->new_shares = parts.Put(std::span<const DecodeShare>(shares_));
     params->new_hopper = parts.Put(std::span<const int32_t>(works_.arrays()));
+    params->new_saves = saves_.empty() ? nullptr : parts.Put(std::span<const SeqSave>(saves_));
     for (size_t g = 0; g < prefill_.size(); ++g) {
       StepParams::Group& group = params->groups[g];
       group.new_part_starts = parts.Put(std::span<const int32_t>(prefill_[g].starts));
@@ -334,6 +341,7 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
 
   inputs->n_tokens = params.n_rows;
   inputs->n_seqs = params.n_seqs;
+  inputs->max_seqs = params.n_seqs + batch.n_padding;
   for (size_t g = 0; g < inputs->plans.size(); ++g) {
     AttentionPlan& plan = inputs->plans[g];
     plan.n_prefill_blocks = std::max(params.groups[g].n_part_starts - 1, 0);

@@ -26,7 +26,10 @@ struct CudaStepInputs final : StepInputs {
   int32_t max_part_states = 0;       // part states that fit into attention_memory
   std::vector<AttentionPlan> plans;  // per KV group
   Buffer memory;
-  StepParams params{};  // addresses of all arrays
+  StepParams params{};   // addresses of all arrays
+  int32_t max_seqs = 0;  // of the last built step, or of a recording of it
+
+  DeltaNetPlan delta_net() const { return {params.n_seqs_out, params.saves, max_seqs}; }
 };
 
 // fixed_units: see AttentionSetup.
@@ -58,6 +61,7 @@ class StepBuilder {
   std::vector<int32_t> starts_, row_seqs_, unit_starts_;
   std::vector<int32_t> first_new_blocks_;  // per slot: the lowest new block index; INT32_MAX: none
   std::vector<PlannedDecode> decodes_;
+  std::vector<SeqSave> saves_;
   DecodeShape decode_shape_;
   std::vector<DecodeShare> shares_;
   std::vector<PrefillTile> tiles_;

@@ -34,6 +34,7 @@ __device__ __forceinline__ void CopySeqs(const StepParams& p) {
   for (int32_t s = GlobalThread(); s < p.n_seqs; s += AllThreads()) {
     p.seq_positions[s] = p.new_seqs[s].position;
     p.seq_slots[s] = p.new_seqs[s].slot;
+    if (p.new_saves != nullptr) p.saves[s] = p.new_saves[s];
   }
   if (GlobalThread() == 0) {
     *p.n_seqs_out = p.n_seqs;

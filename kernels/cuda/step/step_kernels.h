@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/recurrent/delta_net.h"
 #include "kernels/step_inputs.h"
 
 namespace stagecoach::kernels::cuda {
@@ -21,6 +22,7 @@ struct StepParams {
   const int32_t* new_unit_starts;    // [n_groups, n_decodes + 1]
   const DecodeShare* new_shares;     // [n_groups, n_shares]
   const int32_t* new_hopper;         // [n_hopper]: the arrays of HopperPlan, one after another
+  const SeqSave* new_saves;          // [n_seqs] or null
   int32_t n_hopper;
   int32_t n_shares;  // 0: units are fixed
   int32_t n_new_blocks, n_seqs, n_tokens, n_decodes, n_groups;
@@ -30,6 +32,7 @@ struct StepParams {
   int32_t *n_seqs_out, *n_decodes_out;
   PlannedDecode* decodes;
   int32_t* hopper;
+  SeqSave* saves;  // see DeltaNetPlan
   struct Group {
     int32_t *kv_slots, *block_tables, *unit_starts;
     DecodeShare* shares;

@@ -54,6 +54,10 @@ class LateOps final : public Ops {
   size_t ExpertScratchBytes(const ExpertShape& shape) const override {
     return ops_->ExpertScratchBytes(shape);
   }
+  void DeltaNet(const DeltaNetArgs& args) override { ops_->DeltaNet(args); }
+  void SplitGate(const SplitGateArgs& args) override { ops_->SplitGate(args); }
+  void SigmoidGate(const SigmoidGateArgs& args) override { ops_->SigmoidGate(args); }
+  void CopyStates(const CopyStatesArgs& args) override { ops_->CopyStates(args); }
   void GatherRows(const GatherRowsArgs& args) override { ops_->GatherRows(args); }
   void SoftCap(float* x, int64_t n, float cap) override { ops_->SoftCap(x, n, cap); }
   void Sample(const SampleArgs& args) override { ops_->Sample(args); }
