@@ -4,7 +4,7 @@
 #include "kernels/cuda/device/shared_memory.h"
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/elementwise/activated.h"
-#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/experts/expert_rows.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
