@@ -252,7 +252,7 @@ TEST_CASE("a message keeps the folder's path in the middle of a sentence") {
 }
 
 TEST_CASE("a model that runs on CPUs only has a note, and a problem on GPUs") {
-  const Checkpoint model("qwen3-next");
+  Checkpoint model("qwen3-next");
   model.Set("config.json", "linear_key_head_dim", 512);
   CheckOptions options{.model = model.path(), .config = {}};
   options.config.set_load_format(v1::LOAD_FORMAT_DUMMY);

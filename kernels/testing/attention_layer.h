@@ -69,6 +69,7 @@ class AttentionLayer {
         sinks_(ops, RandomFloats(config.n_heads, 13, 3.0f)),
         cos_(ops, Waves(config, max_positions, false)),
         sin_(ops, Waves(config, max_positions, true)) {
+    REQUIRE(n_blocks % 7 != 0);  // else the order has some blocks several times
     for (int32_t i = 0; i < n_blocks; ++i) block_order_[i] = (i * 7 + 3) % n_blocks;
     rope_ = {cos_.f32(), sin_.f32(), RotaryDim(config)};
     StepLimits limits{.max_tokens = 2 * max_positions,

@@ -140,7 +140,9 @@ struct Strip {
 // kPieces: for q and k.
 template <int kVec, int kPieces>
 __global__ void __launch_bounds__(kWarps* kWarpThreads) MixKernel(const MixParams p) {
-  LetNextStart();
+  // With several rows, the SMs are full: blocks of the next kernel that start early would gather on
+  // the few SMs that have room first, and stay there for all their rows.
+  if (p.rows_of_warp == 1) LetNextStart();
   WaitForPrevious();
   const RecurrentShape& shape = p.shape;
   const int32_t n_keys = 2 * shape.n_key_heads;
