@@ -14,7 +14,7 @@
 namespace stagecoach::kernels::cuda {
 
 struct HopperGroupedParams {
-  CUtensorMap x;         // [1, cols / 64, n_rows, 64]; boxes of tile_rows / kBeside rows
+  CUtensorMap x;         // [1, cols / 64, n_rows, 64]; boxes of tile_rows rows
   const CUtensorMap* w;  // for each matrix [1, cols / 64, rows, 64]; boxes of kMatrixBoxRows rows
   const RowTile* tiles;
   const int32_t* n_tiles;
@@ -53,13 +53,10 @@ struct GroupedUnit {
   }
 };
 
-// kBeside: CTAs of a cluster, which have the same rows and adjacent outputs. Each copies a part of
-// the rows for all of them (multicast).
-template <typename T, typename Tile, int kBeside>
-__global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads, 1)
+template <typename T, typename Tile>
+__global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     HopperGroupedKernel(const __grid_constant__ HopperGroupedParams p) {
   constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that issues copies
-  constexpr auto kAllBlocks = static_cast<uint16_t>((1 << kBeside) - 1);
   static_assert(Tile::kBlocks == 1 && Tile::kSlabs == 1 && Tile::kOutputs % kMatrixBoxRows == 0);
   extern __shared__ unsigned char dynamic_shared[];
   const uint32_t memory = ptx::SharedAddress(dynamic_shared);
@@ -67,7 +64,6 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
   const auto filled = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16; };
   const auto emptied = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16 + 8; };
   const int thread = static_cast<int>(threadIdx.x);
-  const int beside = kBeside > 1 ? static_cast<int>(ptx::BlockOfCluster()) : 0;
   const int stage_bytes = Tile::kFixedStages ? Tile::StageBytes(Tile::kRows) : p.stage_bytes;
   const int n_stages = Tile::kFixedStages ? Tile::Stages(Tile::kRows) : p.n_stages;
   const int tile_rows = Tile::kFixedStages ? Tile::kRows : p.tile_rows;
@@ -76,27 +72,19 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
     ptx::PrefetchMap(&p.x);
     for (int i = 0; i < n_stages; ++i) {
       ptx::InitBarrier(filled(i), 1);
-      ptx::InitBarrier(emptied(i), Tile::kWarpgroups * kBeside);
+      ptx::InitBarrier(emptied(i), Tile::kWarpgroups);
     }
     ptx::FenceBarrierInit();
   }
-  if constexpr (kBeside > 1) {
-    ptx::SyncCluster();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
 
-  constexpr int kUnitOutputs = Tile::kOutputs * kBeside;
-  const int n_across = (p.n_outputs + kUnitOutputs - 1) / kUnitOutputs;
+  const int n_across = (p.n_outputs + Tile::kOutputs - 1) / Tile::kOutputs;
   const int n_steps = p.cols / kSlab;
-  const int first_unit = static_cast<int>(blockIdx.x) / kBeside;
-  const int n_clusters = static_cast<int>(gridDim.x) / kBeside;
+  const int first_unit = static_cast<int>(blockIdx.x), n_blocks = static_cast<int>(gridDim.x);
   const auto n_all_units = [&] { return LoadPlan(p.n_tiles) * n_across; };
   const auto load_tile = [&](int unit) { return LoadPlan(p.tiles + unit / n_across); };
   const auto unit_of = [&](const RowTile& tile, int unit) {
-    GroupedUnit work(tile, unit, n_across, tile_rows, kUnitOutputs);
-    work.output += beside * Tile::kOutputs;
-    return work;
+    return GroupedUnit(tile, unit, n_across, tile_rows, Tile::kOutputs);
   };
 
   if (thread >= kCopier) {
@@ -110,13 +98,7 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
                              static_cast<uint32_t>(input_bytes + Tile::kWeightSlabBytes));
       };
       const auto copy_inputs = [&](const GroupedUnit& unit, int step, int stage) {
-        if constexpr (kBeside == 1) {
-          ptx::CopyBox(inputs(stage), &p.x, {0, unit.row, step, 0}, filled(stage));
-        } else {
-          const int first = beside * (tile_rows / kBeside);
-          ptx::CopyBoxToMany(inputs(stage) + static_cast<uint32_t>(first * Tile::kRowBytes), &p.x,
-                             {0, unit.row + first, step, 0}, filled(stage), kAllBlocks);
-        }
+        ptx::CopyBox(inputs(stage), &p.x, {0, unit.row, step, 0}, filled(stage));
       };
       const auto copy_weights = [&](const GroupedUnit& unit, int step, int stage) {
         const uint32_t to = inputs(stage) + static_cast<uint32_t>(input_bytes);
@@ -145,10 +127,10 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
       LetNextStart();
       StageTurn turn;
       bool is_first = true;
-      for (int unit = first_unit; unit < n_units; unit += n_clusters) {
+      for (int unit = first_unit; unit < n_units; unit += n_blocks) {
         const GroupedUnit work = unit_of(tile, unit);
-        const bool has_next = unit + n_clusters < n_units;
-        if (has_next) tile = load_tile(unit + n_clusters);
+        const bool has_next = unit + n_blocks < n_units;
+        if (has_next) tile = load_tile(unit + n_blocks);
         for (int step = 0; step < n_steps; ++step) {
           const bool is_early = is_first && step < n_early;
           if (!is_early) {
@@ -169,16 +151,8 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
     LetNextStart();
     const int warpgroup = thread / kWarpgroupThreads;
     const int warp = thread / kWarpThreads % 4, lane = thread % kWarpThreads;
-    // Frees the stage in all CTAs that write to it.
     const auto give_back = [&](int stage) {
-      const int lane_of_group = thread % kWarpgroupThreads;
-      if constexpr (kBeside == 1) {
-        if (lane_of_group == 0) ptx::Arrive(emptied(stage));
-      } else {
-        if (lane_of_group < kBeside) {
-          ptx::ArriveAt(emptied(stage), static_cast<uint32_t>(lane_of_group));
-        }
-      }
+      if (thread % kWarpgroupThreads == 0) ptx::Arrive(emptied(stage));
     };
     float sums[Tile::kWeights / 2];
     HeldTile<T, Tile::kGated, Tile::kSums> held;
@@ -214,9 +188,9 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
     const int n_units = n_all_units();
     RowTile tile{};
     if (first_unit < n_units) tile = load_tile(first_unit);
-    for (int unit = first_unit; unit < n_units; unit += n_clusters) {
+    for (int unit = first_unit; unit < n_units; unit += n_blocks) {
       const GroupedUnit work = unit_of(tile, unit);
-      if (unit + n_clusters < n_units) tile = load_tile(unit + n_clusters);
+      if (unit + n_blocks < n_units) tile = load_tile(unit + n_blocks);
       const int first_row = work.row + warpgroup * kWarpgroupRows;
       if (first_row >= work.end) {
         // No rows for this warpgroup: the tensor cores are the other one's.
@@ -252,14 +226,9 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
       give_back(before);
       held.Take(sums, first_row + warp * 16 + lane / 4, work.output);
       to.n_rows = work.end;
-      const bool is_last = unit + n_clusters >= n_units;
+      const bool is_last = unit + n_blocks >= n_units;
       if (!kHolds || is_last || n_steps < kHoldSteps) held.StoreAll(to, lane % 4);
     }
-  }
-  // Other CTAs of the cluster may still write to this CTA's shared memory.
-  if constexpr (kBeside > 1) {
-    __syncwarp();
-    ptx::SyncCluster();
   }
 }
 
