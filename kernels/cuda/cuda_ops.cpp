@@ -32,6 +32,7 @@
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/l2/kv_places.h"
 #include "kernels/cuda/l2/l2_measure.h"
+#include "kernels/cuda/packed/packed_matrices.h"
 #include "kernels/cuda/recurrent/delta_net.h"
 #include "kernels/cuda/recurrent/gates.h"
 #include "kernels/cuda/sample/sample_rows.h"
@@ -64,6 +65,7 @@ class CudaOps final : public Ops {
   explicit CudaOps(const CudaOptions& options)
       : options_(options),
         disturbance_(options.disturbance_seed),
+        packed_(&stream_, options.batch_invariant),
         step_builder_(&stream_, &ring_),
         sample_rows_(&stream_, &ring_, &disturbance_) {}
 
@@ -244,6 +246,39 @@ class CudaOps final : public Ops {
     });
   }
 
+  bool Keeps(const Encoding& encoding, int32_t cols) const override {
+    return cuda::KeepsPacked(encoding, cols);
+  }
+  // ExpertMlp reads matrices of one dtype.
+  bool KeepsExperts() const override { return false; }
+  size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
+    return cuda::PackedMatrices::Bytes(parts, cols);
+  }
+  absl::StatusOr<Matrix> MatrixOf(Buffer memory, std::span<const MatrixPart> parts,
+                                  int32_t cols) override {
+    cudaSetDevice(options_.device);
+    return packed_.MatrixOf(std::move(memory), parts, cols);
+  }
+  void PackStored(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source) override {
+    SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.rows);
+    Do([&]() -> absl::Status {
+      const size_t row_bytes = packed_.StoredRowBytes(matrix, first_row);
+      const auto most = static_cast<int32_t>(cuda::HostRing::kSegmentBytes / row_bytes);
+      for (int32_t done = 0; done < n_rows; done += most) {
+        const int32_t n = std::min(most, n_rows - done);
+        SC_RETURN_IF_ERROR(
+            UploadPiece(static_cast<const char*>(source) + static_cast<size_t>(done) * row_bytes,
+                        convert_scratch_.data.get(), static_cast<size_t>(n) * row_bytes));
+        SC_RETURN_IF_ERROR(packed_.Pack(matrix, first_row + done, n, convert_scratch_.data.get()));
+      }
+      return absl::OkStatus();
+    });
+  }
+  void PackInputOrder(Matrix& matrix, int32_t first_row, std::span<const int32_t> order) override {
+    SC_CHECK(order.size() == static_cast<size_t>(matrix.cols));
+    Upload(order.data(), packed_.OrderOf(matrix, first_row), order.size_bytes());
+  }
+
   size_t AttentionScratchBytes(const StepLimits& limits) const override {
     return cuda::WantedScratchBytes(stream_, limits, options_.batch_invariant);
   }
@@ -258,10 +293,18 @@ class CudaOps final : public Ops {
   }
 
   void Embed(const EmbedArgs& args) override {
+    if (args.table != nullptr && !args.table->parts.empty()) {
+      Do([&] { return packed_.Embed(args); });
+      return;
+    }
     Launch("Embed", [&] { return cuda::Embed(stream_, args); });
   }
   void Gemm(const GemmArgs& args) override {
     if (args.n_rows == 0) return;
+    if (!args.w->parts.empty()) {
+      Do([&] { return packed_.Gemm(args, *gemms_); });
+      return;
+    }
     if (args.w->rows == 1) {
       Launch("Gemm", [&] { return cuda::OneOutputGemm(stream_, args); });
       return;
@@ -277,6 +320,10 @@ class CudaOps final : public Ops {
   }
   void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) override {
     if (gemm.n_rows == 0) return;
+    if (!gemm.w->parts.empty()) {
+      Ops::GemmActivate(gemm, activation);
+      return;
+    }
     // With few rows the GEMM is bound by reading the weights, and a separate activation kernel
     // would delay the next GEMM.
     if (!options_.batch_invariant && cuda::HasSkinnyGatedGemm(gemm, activation)) {
@@ -522,6 +569,7 @@ class CudaOps final : public Ops {
   Buffer convert_scratch_;  // weight rows that wait for conversion to the matrix dtype
   Buffer n_routed_;         // [1] int32: see cuda::NormRoute
   std::unique_ptr<cuda::Gemms> gemms_;
+  cuda::PackedMatrices packed_;
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
   cuda::KvPlaces kv_places_;

@@ -27,7 +27,7 @@ ALLOWED = {
     "kernels": ["common", "common/model", "common/encoding"],
     "kernels/reference": ["kernels", "common", "common/encoding"],
     "kernels/cpu": ["kernels", "common", "common/model", "kernels/reference", "common/encoding"],
-    "kernels/cuda": ["kernels", "common", "common/model"],
+    "kernels/cuda": ["kernels", "common", "common/model", "common/encoding"],
     "worker/kv_store": ["common", "common/redis"],
     "worker/loader": ["common", "common/encoding", "common/model", "common/gguf"],
     "worker/model": ["worker/loader", "kernels", "common", "common/config", "common/encoding", "common/model", "proto"],
@@ -69,7 +69,7 @@ ALLOWED = {
     "cli/drill": ["cli/bench", "common", "proto"],
     "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/drill", "cli/kv", "cli/launch", "cli/plan", "cli/quantize",
             "cli/timeline", "common",
-            "common/config", "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access",
+            "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access",
             "worker/kv_store"],
 }
 # Tests may also use these fakes and seams of folders below them.

@@ -3,7 +3,8 @@
 // GEMM. Shapes: Mistral-7B; Qwen3-30B-A3B and Mixtral-8x7B for experts; gpt-oss and
 // Qwen3-Next-80B-A3B for attention sinks and delta nets.
 //
-//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|recurrent|kv|experts|rest]
+//   kernels_cuda_bench [--device N]
+//                      [--only gemm|packed|gated|attention|cliff|recurrent|kv|experts|rest]
 //                      [--batch-invariant] [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
@@ -20,6 +21,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device/cuda_api.h"
 #include "kernels/cuda/device/occupier.h"
+#include "kernels/testing/stored_parts.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -189,6 +191,85 @@ void BenchGemm(Bench& bench, const char* name, int32_t n, int32_t k, bool adds) 
     const double moved = static_cast<double>(bytes) + rows * (k * kElement + n * (adds ? 8 : 2));
     bench.Line(fmt::format("gemm {} {} x {} rows {}", name, n, k, rows), bench.Seconds(calls),
                moved, 2.0 * rows * n * static_cast<double>(k));
+  }
+}
+
+struct PackedCase {
+  const char* name;
+  Encoding encoding;
+};
+std::vector<PackedCase> PackedCases() {
+  Encoding fp8_blocks(Code::kFp8);
+  fp8_blocks.group = 128;
+  fp8_blocks.rows_share_scales = true;
+  return {{"int4", Grouped(Code::kInt4, DType::kF16, 128)},
+          {"int4 zeros", Grouped(Code::kInt4, DType::kBF16, 128, true)},
+          {"q4_k", Code::kQ4_K},
+          {"q6_k", Code::kQ6_K},
+          {"q8_0", Code::kQ8_0},
+          {"fp8", Code::kFp8},
+          {"fp8 blocks", fp8_blocks},
+          {"int8", Grouped(Code::kInt8, DType::kBF16, 128)},
+          {"mxfp4", MxFp4Encoding()}};
+}
+
+// Quantized weights beside bfloat16 ones. The bandwidth counts stored bytes.
+void BenchPacked(Bench& bench, int32_t n, int32_t k) {
+  Ops& ops = bench.ops();
+  const Buffer x = bench.Random(256 * static_cast<size_t>(k), kType);
+  const Buffer y = bench.Random(256 * static_cast<size_t>(n), kType);
+  const auto seconds = [&](const std::vector<Matrix>& w, int32_t rows) {
+    std::vector<std::function<void()>> calls;
+    for (const Matrix& matrix : w) {
+      calls.push_back([&] {
+        ops.Gemm({.x = {x.data.get(), kType},
+                  .w = &matrix,
+                  .bias = nullptr,
+                  .y = {y.data.get(), kType},
+                  .n_rows = rows,
+                  .add_to_y = false});
+      });
+    }
+    return bench.Seconds(calls);
+  };
+  const auto n_cold = [](double bytes) {
+    return std::max<size_t>(2, static_cast<size_t>(static_cast<double>(kColdBytes) / bytes));
+  };
+  constexpr int32_t kRows[] = {1, 4, 8, 16, 32, 64, 128, 256};
+  std::vector<double> plain;
+  {
+    const double bytes = 2.0 * n * k;
+    std::vector<Matrix> w;
+    for (size_t i = 0; i < n_cold(bytes); ++i) w.push_back(bench.RandomMatrix(n, k));
+    for (const int32_t rows : kRows) {
+      plain.push_back(seconds(w, rows));
+      bench.Line(fmt::format("packed bf16 {} x {} rows {}", n, k, rows), plain.back(), bytes, 0);
+    }
+  }
+  for (const PackedCase& c : PackedCases()) {
+    const MatrixPart part{n, c.encoding};
+    constexpr int32_t kPiece = 1024;
+    const std::vector<StoredPart> stored = RandomParts({{kPiece, c.encoding}}, k);
+    const double bytes = static_cast<double>(
+        EncodedBytes(c.encoding, static_cast<uint64_t>(n), static_cast<uint64_t>(k)));
+    std::vector<Matrix> w;
+    for (size_t i = 0; i < n_cold(bytes); ++i) w.push_back(*ops.NewMatrix({&part, 1}, k));
+    const double pack = bench.MedianSeconds([&] {
+      for (int32_t row = 0; row < n; row += kPiece) {
+        ops.PackStored(w[0], row, std::min(kPiece, n - row), stored[0].bytes.data());
+      }
+    });
+    for (size_t i = 1; i < w.size(); ++i) {
+      SC_CHECK(cudaMemcpy(w[i].buffer.data.get(), w[0].buffer.data.get(), w[0].buffer.bytes,
+                          cudaMemcpyDeviceToDevice) == cudaSuccess);
+    }
+    bench.Line(fmt::format("packed {} {} x {} load", c.name, n, k), pack, bytes, 0);
+    for (size_t i = 0; i < std::size(kRows); ++i) {
+      const double packed = seconds(w, kRows[i]);
+      bench.Line(fmt::format("packed {} {} x {} rows {}, bf16 / it {:.2f}", c.name, n, k, kRows[i],
+                             plain[i] / packed),
+                 packed, bytes, 0);
+    }
   }
 }
 
@@ -640,7 +721,8 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option("--only", only, "gemm, gated, attention, cliff, recurrent, kv, experts or rest");
+  app.add_option("--only", only,
+                 "gemm, packed, gated, attention, cliff, recurrent, kv, experts or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -661,6 +743,12 @@ int Main(int argc, char** argv) {
     BenchGemm(bench, "up", 28672, 4096, false);
     BenchGemm(bench, "down", 4096, 14336, true);
     BenchGemm(bench, "logits", 32768, 4096, true);
+  }
+  if (only.empty() || only == "packed") {
+    BenchPacked(bench, 4096, 4096);
+    BenchPacked(bench, 6144, 4096);
+    BenchPacked(bench, 28672, 4096);
+    BenchPacked(bench, 4096, 14336);
   }
   if (only.empty() || only == "gated") {
     BenchGated(bench, 14336, 4096);

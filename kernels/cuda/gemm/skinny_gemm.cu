@@ -390,7 +390,7 @@ bool HasSkinnyGemm(DType x, DType w, int32_t cols) {
 
 bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation) {
   return activation.gated && activation.clamped.limit == 0 && gemm.bias == nullptr &&
-         gemm.n_rows <= kMaxGatedRows && activation.width % 8 == 0 &&
+         gemm.n_rows <= kMaxGatedRows && activation.width % 8 == 0 && gemm.w->parts.empty() &&
          gemm.w->rows == 2 * activation.width && activation.out.dtype == gemm.x.dtype &&
          gemm.y.dtype == gemm.x.dtype && HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
 }
@@ -399,7 +399,7 @@ bool HasNormedSkinnyGemm(const NormArgs& norm, const GemmArgs& gemm) {
   return norm.kind != NormKind::kLayerNorm && norm.bias == nullptr && !norm.add_to_out &&
          norm.n_rows == 1 && norm.out.data == gemm.x.data && norm.width == gemm.w->cols &&
          norm.width <= kMaxNormedWidth && norm.x.dtype == DType::kF32 && gemm.bias == nullptr &&
-         !gemm.add_to_y && gemm.y.dtype == gemm.x.dtype &&
+         !gemm.add_to_y && gemm.w->parts.empty() && gemm.y.dtype == gemm.x.dtype &&
          HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
 }
 

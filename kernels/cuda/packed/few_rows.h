@@ -1,0 +1,30 @@
+// y = x w^T for few rows and packed weights. As in gemm/skinny_gemm.h, reading the weights is the
+// limit: they are read once, and become 16-bit values in registers.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/packed/packed_layout.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+// One part's share of Ops::Gemm.
+struct PackedProduct {
+  PackedPart w;       // its order has no effect
+  const void* x;      // [n_rows, w.cols], in the order of the stored inputs
+  const float* bias;  // [w.rows] or null
+  void* y;            // [n_rows, y_stride]: the part's outputs
+  int32_t n_rows;
+  int32_t y_stride;
+  bool add_to_y;
+  bool y_is_float;  // float32; else x's type
+};
+
+// Any number of rows, of 16 bits; each 16 of them read the weights once. A row's result does not
+// depend on other rows.
+cudaError_t FewRowsBF16(const Stream& stream, const PackedProduct& product);
+cudaError_t FewRowsF16(const Stream& stream, const PackedProduct& product);
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,244 @@
+#include "kernels/cuda/packed/packed_matrices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/encoding/rows.h"
+#include "common/status.h"
+#include "kernels/cuda/device/device_buffer.h"
+#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/packed/expand.h"
+#include "kernels/cuda/packed/many_rows.h"
+#include "kernels/cuda/packed/pack.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+// Rows whose inputs are brought into a part's order at once.
+constexpr int32_t kPermutedRows = 64;
+
+constexpr size_t kAlignment = 256;
+constexpr size_t RoundUp(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct Place {
+  PackedPart part;  // with its addresses
+  Encoding encoding;
+  int32_t first_row = 0;
+};
+
+size_t OrderBytes(const Encoding& encoding, int32_t cols) {
+  return encoding.is_permuted ? RoundUp(static_cast<size_t>(cols) * sizeof(int32_t)) : 0;
+}
+
+// Calls call(place) for each part. memory: of the matrix; null: addresses have no meaning.
+template <typename Call>
+void ForEachPart(std::span<const MatrixPart> parts, int32_t cols, unsigned char* memory,
+                 const Call& call) {
+  size_t at = 0;
+  int32_t first_row = 0;
+  for (const MatrixPart& matrix_part : parts) {
+    Place place{PackedPartOf(matrix_part.encoding, matrix_part.rows, cols), matrix_part.encoding,
+                first_row};
+    if (matrix_part.encoding.is_permuted) {
+      place.part.order = reinterpret_cast<int32_t*>(memory + at);
+    }
+    at += OrderBytes(matrix_part.encoding, cols);
+    place.part.tiles = memory + at;
+    at += RoundUp(static_cast<size_t>(place.part.n_tiles() * place.part.tile_bytes()));
+    first_row += matrix_part.rows;
+    call(place);
+  }
+}
+
+template <typename Call>
+void ForEachPart(const Matrix& matrix, const Call& call) {
+  ForEachPart(matrix.parts, matrix.cols, matrix.buffer.As<unsigned char>(), call);
+}
+
+Place PartWith(const Matrix& matrix, int32_t row) {
+  Place found;
+  ForEachPart(matrix, [&](const Place& place) {
+    if (place.first_row <= row) found = place;
+  });
+  return found;
+}
+
+size_t ExpandedBytes(const Matrix& matrix) {
+  return static_cast<size_t>(matrix.rows) * static_cast<size_t>(matrix.cols) * sizeof(uint16_t);
+}
+
+void* Advance(void* address, size_t n, DType dtype) {
+  return static_cast<unsigned char*>(address) + n * DTypeBytes(dtype);
+}
+const void* Advance(const void* address, size_t n, DType dtype) {
+  return static_cast<const unsigned char*>(address) + n * DTypeBytes(dtype);
+}
+
+}  // namespace
+
+size_t PackedMatrices::Bytes(std::span<const MatrixPart> parts, int32_t cols) {
+  size_t bytes = 0;
+  ForEachPart(parts, cols, nullptr, [&](const Place& place) {
+    bytes += OrderBytes(place.encoding, cols) +
+             RoundUp(static_cast<size_t>(place.part.n_tiles() * place.part.tile_bytes()));
+  });
+  return bytes;
+}
+
+absl::StatusOr<Matrix> PackedMatrices::MatrixOf(Buffer memory, std::span<const MatrixPart> parts,
+                                                int32_t cols) {
+  SC_CHECK(!parts.empty() && cols > 0);
+  Matrix matrix{.buffer = std::move(memory), .cols = cols};
+  for (const MatrixPart& part : parts) {
+    SC_CHECK(part.rows > 0 && matrix.rows % kPartRows == 0);
+    SC_CHECK(KeepsPacked(part.encoding, cols));
+    matrix.rows += part.rows;
+    if (!matrix.parts.empty() && matrix.parts.back().encoding == part.encoding &&
+        !part.encoding.is_permuted) {
+      matrix.parts.back().rows += part.rows;  // one product instead of two
+    } else {
+      matrix.parts.push_back(part);
+    }
+  }
+  SC_RETURN_IF_ERROR(Reserve(matrix));
+  return matrix;
+}
+
+absl::Status PackedMatrices::Reserve(const Matrix& matrix) {
+  const size_t expanded_bytes = ExpandedBytes(matrix);
+  if (!batch_invariant_ && expanded_bytes <= size_t{kMostExpandedBytes}) {
+    SC_RETURN_IF_ERROR(Grow(expanded_, expanded_bytes));
+  }
+  const bool is_permuted =
+      std::any_of(matrix.parts.begin(), matrix.parts.end(),
+                  [](const MatrixPart& part) { return part.encoding.is_permuted; });
+  if (!is_permuted) return absl::OkStatus();
+  return Grow(permuted_, size_t{kPermutedRows} * static_cast<size_t>(matrix.cols) * sizeof(float));
+}
+
+absl::Status PackedMatrices::Grow(Buffer& buffer, size_t bytes) {
+  if (buffer.bytes >= bytes) return absl::OkStatus();
+  // Queued work may still use the old memory.
+  SC_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream_->handle), "the GPU failed"));
+  buffer = {};
+  SC_ASSIGN_OR_RETURN(buffer, AllocateDevice(bytes));
+  return absl::OkStatus();
+}
+
+size_t PackedMatrices::StoredRowBytes(const Matrix& matrix, int32_t first_row) {
+  return RowBytes(PartWith(matrix, first_row).encoding, static_cast<size_t>(matrix.cols));
+}
+
+absl::Status PackedMatrices::Pack(const Matrix& matrix, int32_t first_row, int32_t n_rows,
+                                  const void* rows) {
+  const Place place = PartWith(matrix, first_row);
+  const int32_t first = first_row - place.first_row;
+  SC_CHECK(first + n_rows <= place.part.rows);
+  return ToStatus(PackStoredRows(*stream_, place.part, place.encoding, first, n_rows, rows),
+                  "cannot pack weights");
+}
+
+int32_t* PackedMatrices::OrderOf(const Matrix& matrix, int32_t first_row) {
+  const Place place = PartWith(matrix, first_row);
+  SC_CHECK(place.part.order != nullptr);
+  return const_cast<int32_t*>(place.part.order);
+}
+
+bool PackedMatrices::Expands(const GemmArgs& args) const {
+  return !batch_invariant_ && args.x.dtype != DType::kF32 && args.n_rows > kMostPackedRows &&
+         ExpandedBytes(*args.w) <= expanded_.bytes;
+}
+
+absl::Status PackedMatrices::MultiplyExpanded(const GemmArgs& args, Gemms& gemms) {
+  absl::Status status;
+  ForEachPart(*args.w, [&](const Place& place) {
+    void* const to = Advance(
+        expanded_.data.get(),
+        static_cast<size_t>(place.first_row) * static_cast<size_t>(args.w->cols), args.x.dtype);
+    if (status.ok()) status = ToStatus(Expand(*stream_, place.part, args.x.dtype, to), "Gemm");
+  });
+  SC_RETURN_IF_ERROR(status);
+  const Matrix expanded{expanded_, args.x.dtype, args.w->rows, args.w->cols};
+  GemmArgs product = args;
+  product.w = &expanded;
+  const bool adds_bias = args.bias != nullptr && args.y.dtype != DType::kF32;
+  if (adds_bias) product.bias = nullptr;
+  SC_RETURN_IF_ERROR(gemms.Run(product));
+  if (!adds_bias) return absl::OkStatus();
+  return ToStatus(AddBias(*stream_, args.y, args.bias, args.n_rows, args.w->rows), "Gemm");
+}
+
+absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType type) const {
+  const bool is_bf16 = type == DType::kBF16;
+  if (type == DType::kF32) return ToStatus(PlainPackedProduct(*stream_, product), "Gemm");
+  if (batch_invariant_ || product.n_rows <= kMostFewRows || !SuitsManyRows(*stream_, product.w)) {
+    return ToStatus((is_bf16 ? FewRowsBF16 : FewRowsF16)(*stream_, product), "Gemm");
+  }
+  const auto multiply = is_bf16 ? ManyRowsBF16 : ManyRowsF16;
+  PackedProduct piece = product;
+  for (int32_t row = 0; row < product.n_rows; row += kMostManyRows) {
+    const auto first = static_cast<size_t>(row);
+    piece.n_rows = std::min(kMostManyRows, product.n_rows - row);
+    piece.x = Advance(product.x, first * static_cast<size_t>(product.w.cols), type);
+    piece.y = Advance(product.y, first * static_cast<size_t>(product.y_stride),
+                      product.y_is_float ? DType::kF32 : type);
+    SC_RETURN_IF_ERROR(ToStatus(multiply(*stream_, piece), "Gemm"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PackedMatrices::Gemm(const GemmArgs& args, Gemms& gemms) {
+  const DType type = args.x.dtype;
+  SC_CHECK(args.y.dtype == DType::kF32 || args.y.dtype == type);
+  if (Expands(args)) return MultiplyExpanded(args, gemms);
+  absl::Status status;
+  ForEachPart(*args.w, [&](const Place& place) {
+    const auto cols = static_cast<size_t>(args.w->cols), rows = static_cast<size_t>(args.w->rows);
+    const int32_t most = place.part.order != nullptr ? kPermutedRows : args.n_rows;
+    for (int32_t row = 0; row < args.n_rows && status.ok(); row += most) {
+      const int32_t n_rows = std::min(most, args.n_rows - row);
+      const size_t first = static_cast<size_t>(row);
+      const void* x = Advance(args.x.data, first * cols, type);
+      if (place.part.order != nullptr) {
+        status = ToStatus(PermuteInputs(*stream_, place.part.order, x, DTypeBytes(type), n_rows,
+                                        args.w->cols, permuted_.data.get()),
+                          "Gemm");
+        if (!status.ok()) return;
+        x = permuted_.data.get();
+      }
+      status = MultiplyPart(
+          {.w = place.part,
+           .x = x,
+           .bias = args.bias != nullptr ? args.bias + place.first_row : nullptr,
+           .y = Advance(args.y.data, first * rows + static_cast<size_t>(place.first_row),
+                        args.y.dtype),
+           .n_rows = n_rows,
+           .y_stride = args.w->rows,
+           .add_to_y = args.add_to_y,
+           .y_is_float = args.y.dtype == DType::kF32},
+          type);
+    }
+  });
+  return status;
+}
+
+absl::Status PackedMatrices::Embed(const EmbedArgs& args) const {
+  SC_CHECK(args.table != nullptr && args.position_table == nullptr);
+  absl::Status status;
+  ForEachPart(*args.table, [&](const Place& place) {
+    if (!status.ok()) return;
+    status = ToStatus(EmbedPacked(*stream_, {.table = place.part,
+                                             .first_row = place.first_row,
+                                             .ids = args.ids,
+                                             .scale = args.scale,
+                                             .out = args.out,
+                                             .n_tokens = args.n_tokens}),
+                      "Embed");
+  });
+  return status;
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,66 @@
+// Matrices whose weights stay quantized on the GPU (Matrix::parts): their memory, and Ops' calls on
+// them.
+//
+// A product with up to kMostPackedRows rows reads the packed weights (few_rows.h, many_rows.h). For
+// more rows, all weights of the matrix are expanded to 16 bits into memory that the matrices share,
+// and the usual product multiplies them. Batch-invariant, all products are those of few_rows.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/packed/few_rows.h"
+#include "kernels/cuda/packed/packed_layout.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+class PackedMatrices {
+ public:
+  // Beyond this number of rows, expanded weights are faster.
+  static constexpr int32_t kMostPackedRows = 64;
+  // Beyond this number, those of many_rows.h are faster where they suit the matrix.
+  static constexpr int32_t kMostFewRows = 16;
+  // Of expanded weights. Larger matrices, such as those of large vocabularies, stay packed for any
+  // number of rows.
+  static constexpr int64_t kMostExpandedBytes = int64_t{512} << 20;
+
+  // `stream` must outlive the result.
+  PackedMatrices(const Stream* stream, bool batch_invariant)
+      : stream_(stream), batch_invariant_(batch_invariant) {}
+
+  static size_t Bytes(std::span<const MatrixPart> parts, int32_t cols);
+  // See Ops::MatrixOf. Also allocates what products with the matrix need, so that none allocates.
+  absl::StatusOr<Matrix> MatrixOf(Buffer memory, std::span<const MatrixPart> parts, int32_t cols);
+
+  // Bytes of a row as a loader hands it over, in the part that has row first_row.
+  static size_t StoredRowBytes(const Matrix& matrix, int32_t first_row);
+  // See Ops::PackStored. rows: device memory
+  absl::Status Pack(const Matrix& matrix, int32_t first_row, int32_t n_rows, const void* rows);
+  // The address of the order of a part's inputs. REQUIRES: the part's encoding is permuted
+  static int32_t* OrderOf(const Matrix& matrix, int32_t first_row);
+
+  // See Ops::Gemm. y is float32 or has x's dtype.
+  absl::Status Gemm(const GemmArgs& args, Gemms& gemms);
+  // See Ops::Embed. REQUIRES: there is a table with parts, and no position table
+  absl::Status Embed(const EmbedArgs& args) const;
+
+ private:
+  absl::Status Reserve(const Matrix& matrix);
+  absl::Status Grow(Buffer& buffer, size_t bytes);
+  bool Expands(const GemmArgs& args) const;
+  absl::Status MultiplyPart(const PackedProduct& product, DType type) const;
+  absl::Status MultiplyExpanded(const GemmArgs& args, Gemms& gemms);
+
+  const Stream* const stream_;
+  const bool batch_invariant_;
+  Buffer expanded_;  // the largest matrix that expands, in 16 bits
+  Buffer permuted_;  // kPermutedRows rows of inputs in the order of a part
+};
+
+}  // namespace stagecoach::kernels::cuda
