@@ -11,7 +11,6 @@
 #include "cli/command.h"
 #include "cli/plan/plan_model.h"
 #include "cli/serve_options.h"
-#include "common/config/load_config.h"
 #include "common/flags/checks.h"
 #include "common/flags/flag_table.h"
 #include "common/flags/pipeline_flags.h"
@@ -38,13 +37,11 @@ std::string GpuNames() {
 int Plan(PlanFlags options) {
   const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
-  // A GPU worker holds all weights in one dtype, whatever their stored encoding.
-  v1::LoadConfig& config = options.check.config;
   if (const absl::Status runs = spec.ok() ? CheckRunsOnGpus(*spec) : absl::OkStatus(); !runs.ok()) {
     fmt::print(stderr, "{}\n", std::string(runs.message()));
     return kExitError;
   }
-  if (!DTypeOf(config) && spec.ok()) config.set_dtype(ToProto(spec->stored_dtype));
+  options.check.on_gpus = true;
   options.check.read_large_tokenizer = false;
   const check::ModelReport report = check::CheckModel(options.check);
   if (!report.facts) {

@@ -119,8 +119,8 @@ class Checker {
     if (const absl::Status config = CheckLoadConfig(options_.config); !config.ok()) {
       Problem(Part::kModel, config);
     }
-    if (options_.on_gpus && QuantizeTo(options_.config)) {
-      Problem(Part::kModel, "--quantize: only CPUs compute on quantized weights so far");
+    if (options_.on_gpus && QuantizeTo(options_.config) && spec.experts.n_experts > 0) {
+      Problem(Part::kModel, "--quantize: only CPUs keep the weights of experts quantized so far");
     }
     std::vector<Storage> stored;
     if (options_.config.load_format() != v1::LOAD_FORMAT_DUMMY) {
@@ -141,7 +141,7 @@ class Checker {
       }
     }
     absl::StatusOr<ModelFacts> facts =
-        DescribeModel(spec, DTypeOf(options_.config), stored, options_.n_stages);
+        DescribeModel(spec, DTypeOf(options_.config), stored, options_.n_stages, options_.on_gpus);
     if (!facts.ok()) {
       Problem(Part::kModel, facts.status());
       return;

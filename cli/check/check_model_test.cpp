@@ -266,6 +266,20 @@ TEST_CASE("a model that runs on CPUs only has a note, and a problem on GPUs") {
   CHECK(Parts(CheckModel(options)) == std::vector<Part>{Part::kConfig});
 }
 
+TEST_CASE("--quantize on GPUs: not for models with experts") {
+  CheckOptions options{.on_gpus = true};
+  options.config.set_quantize(v1::QUANTIZE_INT4);
+  const Checkpoint dense("llama3"), experts("mixtral");
+  options.model = dense.path();
+  CHECK(CheckModel(options).ok());
+  options.model = experts.path();
+  const ModelReport report = CheckModel(options);
+  REQUIRE(report.problems.size() == 1);
+  CHECK_THAT(report.problems[0].text, ContainsSubstring("--quantize"));
+  options.on_gpus = false;
+  CHECK(CheckModel(options).ok());
+}
+
 TEST_CASE("MXFP4 experts count as they are stored") {
   const Checkpoint model("quantized/mxfp4");
   const ModelReport report = CheckModel({.model = model.path()});

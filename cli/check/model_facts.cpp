@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -79,6 +80,16 @@ std::vector<EncodingFacts> Encodings(const worker::WeightPlan& plan, const Store
   return encodings;
 }
 
+// Indices of the requests for experts' matrices.
+std::set<size_t> ExpertRequests(const worker::WeightPlan& plan) {
+  std::set<size_t> requests;
+  for (const worker::MatrixPlan& matrix : plan.matrices) {
+    if (!matrix.is_expert) continue;
+    for (const worker::WeightPart& part : matrix.parts) requests.insert(part.request);
+  }
+  return requests;
+}
+
 std::vector<WindowFacts> Windows(const ModelSpec& spec) {
   std::vector<WindowFacts> windows;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
@@ -112,7 +123,8 @@ worker::WeightPlan PlanWholeModel(const ModelSpec& spec, worker::StageWeights* w
 }
 
 absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DType> dtype,
-                                         std::span<const Storage> storage, int32_t n_stages) {
+                                         std::span<const Storage> storage, int32_t n_stages,
+                                         bool on_gpus) {
   worker::StageWeights targets;
   const worker::WeightPlan plan = PlanWholeModel(spec, &targets);
   Stored stored;
@@ -143,8 +155,16 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
         worker::PlanWeights(Layers(range.first, range.count, spec), spec, &stage_targets);
     const worker::KvCache kv(spec, range.first, range.count, facts.kv_dtype);
     uint64_t weights_bytes = 0;
-    for (const worker::TensorRequest& request : stage.requests) {
-      weights_bytes += TensorBytes(request, dtype, stored, spec.stored_dtype);
+    const std::set<size_t> experts = ExpertRequests(stage);
+    for (size_t i = 0; i < stage.requests.size(); ++i) {
+      const worker::TensorRequest& request = stage.requests[i];
+      std::optional<DType> wanted = dtype;
+      // A GPU holds all other weights in one dtype.
+      if (on_gpus && !wanted &&
+          (experts.contains(i) || !StorageOf(request, stored, spec.stored_dtype).is_quantized())) {
+        wanted = spec.stored_dtype;
+      }
+      weights_bytes += TensorBytes(request, wanted, stored, spec.stored_dtype);
     }
     const uint64_t state_bytes = spec.StateBytes(range.first, range.count);
     facts.stages.push_back({range.first, range.count, weights_bytes,

@@ -205,7 +205,7 @@ CLI::Option* DeclareQuantize(FlagTable& table, Config& config) {
       .AddChoice("--quantize", Field(config, &Config::quantize, &Config::set_quantize), kQuantize,
                  "Quantize the weights of linear layers while they are read, which takes less "
                  "memory and is faster, and costs some accuracy. Embeddings, lm_head and routers "
-                 "stay as stored. CPUs only")
+                 "stay as stored. On GPUs not for models with experts")
       ->type_name("FORMAT");
 }
 

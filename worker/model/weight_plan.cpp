@@ -160,10 +160,12 @@ class Planner {
       const std::string gate = name(names.expert_gate), up = name(names.expert_up);
       Linear(&to->expert_up[static_cast<size_t>(e)], nullptr, /*has_bias=*/false, hidden,
              {{gate, width}, {up, width}});
+      plan_.matrices.back().is_expert = true;
       MayBeFused(names.fused_expert_up, experts.n_experts, e);
       const std::string down = name(names.expert_down);
       Linear(&to->expert_down[static_cast<size_t>(e)], nullptr, /*has_bias=*/false, width,
              {{down, hidden}});
+      plan_.matrices.back().is_expert = true;
       MayBeFused(names.fused_expert_down, experts.n_experts, e);
     }
   }
@@ -217,7 +219,7 @@ class Planner {
   // rows: of each place
   void StackedMatrix(kernels::Matrix* target, const std::string& name, int32_t rows, int32_t cols,
                      std::initializer_list<ExpertPlace> places) {
-    MatrixPlan matrix{target, 0, cols, {}};
+    MatrixPlan matrix{target, 0, cols, {}, /*is_expert=*/true};
     for (const ExpertPlace& place : places) {
       const size_t request = Request(name, rows, cols, /*is_vector=*/false, 0, MatrixSpread(cols));
       plan_.requests[request].place = place;
@@ -258,7 +260,7 @@ class Planner {
   // is_linear: --quantize applies to it.
   void Matrix(kernels::Matrix* target, int32_t cols, std::initializer_list<Piece> pieces,
               bool transposed = false, bool is_linear = false) {
-    MatrixPlan matrix{target, 0, cols, {}};
+    MatrixPlan matrix{target, 0, cols, {}, /*is_expert=*/false};
     for (const Piece& piece : pieces) {
       const size_t request =
           Request(WithNumber(piece.pattern, layer_) + ".weight", piece.rows, cols,

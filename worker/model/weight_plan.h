@@ -22,6 +22,7 @@ struct MatrixPlan {
   kernels::Matrix* target;
   int32_t rows = 0, cols = 0;
   std::vector<WeightPart> parts;
+  bool is_expert = false;  // of a layer that routes tokens
 };
 
 struct VectorPlan {

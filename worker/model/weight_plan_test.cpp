@@ -85,6 +85,8 @@ TEST_CASE("experts replace the MLP, with gate and up of each as one matrix") {
       [&](const MatrixPlan& m) { return m.target == &weights.layers[1].expert_up[3]; });
   REQUIRE(matrix != plan.matrices.end());
   CHECK(matrix->rows == 16);
+  CHECK(std::count_if(plan.matrices.begin(), plan.matrices.end(),
+                      [](const MatrixPlan& m) { return m.is_expert; }) == 2 * 4);
   REQUIRE(matrix->parts.size() == 2);
   CHECK(plan.requests[matrix->parts[0].request].name ==
         "model.layers.1.mlp.experts.3.gate_proj.weight");
@@ -103,6 +105,7 @@ TEST_CASE("experts in tensors of all of them: each request names its expert and 
       [&](const MatrixPlan& m) { return m.target == &weights.layers[0].expert_up[2]; });
   REQUIRE(matrix != plan.matrices.end());
   CHECK(matrix->rows == 48);
+  CHECK(matrix->is_expert);
   REQUIRE(matrix->parts.size() == 2);
   const TensorRequest& up = plan.requests[matrix->parts[1].request];
   CHECK(up.name == "model.layers.0.mlp.experts.gate_up_proj");

@@ -81,7 +81,7 @@ class WeightReader {
   std::vector<kernels::MatrixPart> KeptParts(std::optional<DType> wanted,
                                              const MatrixPlan& matrix) const {
     std::vector<kernels::MatrixPart> parts;
-    if (wanted) return parts;
+    if (wanted || (matrix.is_expert && !ops_->KeepsExperts())) return parts;
     bool is_quantized = false;
     int32_t n_rows = 0;
     for (const WeightPart& part : matrix.parts) {
@@ -212,10 +212,14 @@ absl::Status CheckKept(const WeightPlan& plan, const WeightSource& source,
                        const kernels::Ops& ops) {
   for (const MatrixPlan& matrix : plan.matrices) {
     const std::optional<Encoding> encoding = source.encoding(matrix.parts.front().request);
-    if (!encoding || !IsQuantized(encoding->code) || ops.Keeps(*encoding, matrix.cols)) continue;
-    return absl::UnimplementedError(
-        fmt::format("--quantize: {} does not compute on {} weights; only CPUs do so far",
-                    ops.Describe(), EncodingName(*encoding)));
+    if (!encoding || !IsQuantized(encoding->code)) continue;
+    if (matrix.is_expert && !ops.KeepsExperts()) {
+      return absl::UnimplementedError(
+          "--quantize: only CPUs keep the weights of experts quantized so far");
+    }
+    if (ops.Keeps(*encoding, matrix.cols)) continue;
+    return absl::UnimplementedError(fmt::format("--quantize: {} does not compute on {} weights",
+                                                ops.Describe(), EncodingName(*encoding)));
   }
   return absl::OkStatus();
 }
