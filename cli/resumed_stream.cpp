@@ -83,8 +83,11 @@ class Reading {
         continue;
       }
       if (!IsWorthATry(end)) return Final(end.status);
-      const Clock::time_point lost_at = lost_at_ ? *lost_at_ : Lose(end.status);
-      if (Clock::now() - lost_at >= policy_.limit) return Final(end.status);
+      if (!lost_at_) {
+        Lose(end.status);
+      } else if (Clock::now() - *lost_at_ >= policy_.limit) {
+        return Final(end.status);
+      }
       const auto pause = kPauses[std::min(n_tries_++, kPauses.size() - 1)];
       if (canceller_.WaitFor(pause)) return Cancelled();
     }
@@ -127,14 +130,12 @@ class Reading {
   }
 
   // Returns the time.
-  Clock::time_point Lose(const absl::Status& why) {
+  void Lose(const absl::Status& why) {
     why_lost_ = std::string(why.message());
-    const Clock::time_point now = Clock::now();
-    lost_at_ = now;
+    lost_at_ = Clock::now();
     // The answer's text may stand in the same line of the terminal.
     const bool in_text = parts_.has_any() && isatty(STDOUT_FILENO) == 1;
     fmt::print(stderr, "{}connection lost, reconnecting\n", in_text ? "\n" : "");
-    return now;
   }
 
   absl::Status Final(const absl::Status& status) const {

@@ -266,7 +266,7 @@ TEST_CASE("a model that runs on CPUs only has a note, and a problem on GPUs") {
   CHECK(Parts(CheckModel(options)) == std::vector<Part>{Part::kConfig});
 }
 
-TEST_CASE("--quantize on GPUs: not for models with experts") {
+TEST_CASE("GPUs quantize all but models with experts") {
   CheckOptions options{.on_gpus = true};
   options.config.set_quantize(v1::QUANTIZE_INT4);
   const Checkpoint dense("llama3"), experts("mixtral");
