@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -105,6 +106,8 @@ class CudaOps final : public Ops {
     stream_.block_shared_bytes = properties_.sharedMemPerBlockOptin;
     stream_.overlaps = properties_.major >= 9;
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
+    const char* const grouped = std::getenv("STAGECOACH_GROUPED_GEMM");
+    stream_.groups_gemms = stream_.is_hopper && grouped != nullptr && grouped == std::string("on");
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
     for (cudaEvent_t& event : marks_) {
@@ -137,8 +140,9 @@ class CudaOps final : public Ops {
                        options_.batch_invariant ? ", batch-invariant" : "");
   }
   std::string Numerics() const override {
-    return fmt::format("cuda-{} sm_{}{} {}{}", kNumericsVersion, properties_.major,
+    return fmt::format("cuda-{} sm_{}{} {}{}{}", kNumericsVersion, properties_.major,
                        properties_.minor, gemms_->Numerics(),
+                       stream_.groups_gemms ? " grouped" : "",
                        options_.batch_invariant ? " batch-invariant" : "");
   }
 

@@ -23,6 +23,7 @@ struct Stream {
   int32_t n_multiprocessors = 1;      // SMs that work is distributed to
   bool overlaps = false;              // device supports programmatic dependent launch
   bool is_hopper = false;             // device has the instructions of compute capability 9.0a
+  bool groups_gemms = false;          // experts use hopper_grouped.h; only if is_hopper
   int32_t n_all_multiprocessors = 1;  // all SMs of the device
   size_t block_shared_bytes = size_t{227} << 10;  // maximum shared memory per CTA
   L2Sides l2;

@@ -268,7 +268,8 @@ cudaError_t SkinnyExpertMlp(const Stream& stream, const ExpertMlpArgs& args, con
 bool IsForHopper(const Stream& stream, const ExpertMlpArgs& args) {
   const bool is_gated = IsPlain(args);
   const bool has_kind = args.kind == Activation::kSilu || args.kind == Activation::kGeluTanh;
-  return (!is_gated || has_kind) && HasHopperGrouped(stream, args.up, is_gated) &&
+  return stream.groups_gemms && (!is_gated || has_kind) &&
+         HasHopperGrouped(stream, args.up, is_gated) &&
          HasHopperGrouped(stream, args.down, /*gated=*/false);
 }
 
@@ -284,7 +285,9 @@ cudaError_t FillExpertTable(const Stream& stream, std::span<const Matrix> matric
     const void* const address = matrices[i].buffer.data.get();
     std::memcpy(table + i * sizeof(address), &address, sizeof(address));
   }
-  if (!HasHopperGrouped(stream, matrices, /*gated=*/false)) return cudaSuccess;
+  if (!stream.groups_gemms || !HasHopperGrouped(stream, matrices, /*gated=*/false)) {
+    return cudaSuccess;
+  }
   return MakeMatrixMaps(matrices, table + MapsAt(matrices.size()));
 }
 

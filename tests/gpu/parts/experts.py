@@ -1,5 +1,5 @@
 """Qwen3-30B-A3B's shape (128 experts, 8 used), at one stage: batch 1, one long prompt, 16, 64 and 256 requests at a time,
-prefill, time to ready; also --batch-invariant."""
+prefill, time to ready; also with grouped GEMMs, and with --batch-invariant."""
 import dataclasses
 
 from checks import Check
@@ -46,7 +46,7 @@ def run_figure(server, results, figure, smoke, prefix=""):
     report, watched, command = speed.measure(server, figure.load, smoke)
     compared = dict(goal=figure.goal, reference=PEER, reference_value=figure.peer)
     if prefix:
-        compared = dict(reference="without --batch-invariant", reference_value=results.value(f"{NAME}/{figure.name}"))
+        compared = dict(reference="the standard way of this run", reference_value=results.value(f"{NAME}/{figure.name}"))
     results.add(f"{NAME}/{prefix}{figure.name}", figure.load.value(report), figure.load.unit, command, itl_ms=report["itl_ms"],
                 ttft_ms=report["ttft_ms"], **compared, **watched)
 
@@ -55,8 +55,10 @@ def checks(options):
     if 1 not in options.stages:
         return []
     found = []
-    for flags, prefix, figures in (((), "", FIGURES), (("--batch-invariant",), "batch_invariant/", FIGURES[:3])):
-        spec = Spec(MODEL, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *flags))
+    grouped = (("STAGECOACH_GROUPED_GEMM", "on"),)
+    for flags, env, prefix, figures in (((), (), "", FIGURES), ((), grouped, "grouped/", FIGURES),
+                                        (("--batch-invariant",), (), "batch_invariant/", FIGURES[:3])):
+        spec = Spec(MODEL, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *flags), env)
         part = f"experts/{prefix}"
         if not prefix:
             found.append(Check(f"{part}start", spec, run_start, limit_s=60))
