@@ -29,7 +29,8 @@ inline std::vector<uint8_t> RandomBlocks(Code type, size_t rows, size_t cols, ui
   std::mt19937 random(seed);
   const BlockForm form = FormOf(type);
   std::vector<uint8_t> bytes(rows * RowBytes(type, cols));
-  const size_t step = IsGgufBlock(type) ? BlockBytes(type) : DTypeBytes(*PlainDType(type));
+  const size_t step =
+      IsGgufBlock(type) ? BlockBytes(type) : DTypeBytes(PlainDType(type).value_or(DType::kF32));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   const float steps = static_cast<float>(1 << form.bits) * (form.has_sub_scales() ? 40.0f : 1.0f);
   for (size_t i = 0; i < bytes.size(); i += step) {
@@ -99,6 +100,7 @@ inline std::vector<StoredPart> RandomParts(std::vector<MatrixPart> parts, int32_
 
 inline Matrix PackParts(Ops& ops, const std::vector<StoredPart>& parts, int32_t cols) {
   std::vector<MatrixPart> shapes;
+  shapes.reserve(parts.size());
   for (const StoredPart& part : parts) shapes.push_back(part.part);
   Matrix matrix = *ops.NewMatrix(shapes, cols);
   int32_t row = 0;

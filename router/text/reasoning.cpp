@@ -35,6 +35,7 @@ bool ReasoningSplitter::Step(Output* out) {
       return true;
     }
     if (marks_.begin.starts_with(rest)) return false;
+    if (is_behind_) held_.erase(0, begin);
     state_ = State::kContent;
     return true;
   }
@@ -63,7 +64,8 @@ void ReasoningSplitter::End(Output* out) {
     // The beginning of an end mark that did not come.
     out->reasoning += held_.substr(std::min(held_.find_first_not_of(kBlanks), held_.size()));
   } else if (state_ != State::kBehind) {
-    out->content += held_;
+    const bool all_blank = held_.find_first_not_of(kBlanks) == std::string::npos;
+    if (!is_behind_ || state_ != State::kBeginning || !all_blank) out->content += held_;
   }
   held_.clear();
 }

@@ -23,7 +23,9 @@ enum class ReasoningPlace : uint8_t { kBefore, kInside, kBehind };
 class ReasoningSplitter {
  public:
   explicit ReasoningSplitter(ReasoningPlace place, ReasoningMarks marks = kThinkTags)
-      : marks_(marks), state_(FirstState(place)) {}
+      : marks_(marks),
+        is_behind_(place == ReasoningPlace::kBehind),
+        state_(place == ReasoningPlace::kInside ? State::kThinking : State::kBeginning) {}
 
   struct Output {
     std::string reasoning;
@@ -38,14 +40,10 @@ class ReasoningSplitter {
  private:
   enum class State : uint8_t { kBeginning, kThinking, kBehind, kContent };
 
-  static constexpr State FirstState(ReasoningPlace place) {
-    if (place == ReasoningPlace::kBefore) return State::kBeginning;
-    return place == ReasoningPlace::kInside ? State::kThinking : State::kBehind;
-  }
-
   bool Step(Output* out);
 
   const ReasoningMarks marks_;
+  const bool is_behind_;  // blanks in front of the answer are not part of it
   State state_;
   std::string held_;
   bool has_reasoning_ = false;

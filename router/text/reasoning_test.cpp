@@ -51,6 +51,8 @@ TEST_CASE("unfinished reasoning is not part of the answer") {
 TEST_CASE("blanks behind reasoning that the prompt has closed are not part of the answer") {
   CHECK(ReadCutAnywhere(kBehind, "\n\nHi <think>") == Parts{"", "Hi <think>"});
   CHECK(ReadCutAnywhere(kBehind, "\n") == Parts{"", ""});
+  // Some models think although the prompt has told them not to.
+  CHECK(ReadCutAnywhere(kBehind, "\n<think>Hm</think> Hi") == Parts{"Hm", "Hi"});
 }
 
 TEST_CASE("an answer without reasoning is not changed") {

@@ -112,11 +112,13 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
   for (unsigned lane = 0; lane < 32; ++lane) bits |= (all.Of<int>(lane) != 0 ? 1u : 0u) << lane;
   return bits;
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   const simt::Exchange& all = simt::Collect(value);
   for (unsigned lane = 0; lane < 32; ++lane) value = std::max(value, all.Of<unsigned>(lane));
   return value;
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 inline unsigned __reduce_min_sync(unsigned, unsigned value) {
   const simt::Exchange& all = simt::Collect(value);
   for (unsigned lane = 0; lane < 32; ++lane) value = std::min(value, all.Of<unsigned>(lane));

@@ -217,8 +217,10 @@ TEST_CASE("Packed weights: Embed reads rows exactly") {
   for (const Shape& shape : Shapes()) {
     INFO(NameOf(shape));
     Comparison both(shape, DType::kBF16);
-    std::vector<int32_t> ids;
-    for (int32_t i = 0; i < shape.rows(); ++i) ids.push_back((i * 7 + 3) % shape.rows());
+    std::vector<int32_t> ids(static_cast<size_t>(shape.rows()));
+    for (int32_t i = 0; i < shape.rows(); ++i) {
+      ids[static_cast<size_t>(i)] = (i * 7 + 3) % shape.rows();
+    }
     const std::vector<float> expected = both.Embed(false, ids, DType::kF32);
     CHECK(both.Embed(true, ids, DType::kF32) == expected);
     CHECK(both.Embed(true, ids, DType::kF16) == Rounded(expected, DType::kF16));

@@ -106,7 +106,7 @@ class Layer {
 };
 
 std::vector<float> RowsAt(const std::vector<float>& all, int32_t first, int32_t n, int32_t width) {
-  return {all.begin() + first * width, all.begin() + (first + n) * width};
+  return {all.begin() + int64_t{first} * width, all.begin() + int64_t{first + n} * width};
 }
 
 std::vector<float> Joined(std::vector<float> a, const std::vector<float>& b) {
@@ -152,7 +152,7 @@ TEST_CASE("A delta net equals the reference, and chunks and neighbours change no
           layer.Run({{2, 0, 3}, {0, at, n}},
                     Joined(RowsAt(projected, 0, 3, width), RowsAt(projected, at, n, width)));
       CHECK(RowsAt(out, 0, 3, shape.values_width()) == RowsAt(whole, 0, 3, shape.values_width()));
-      in_chunks.insert(in_chunks.end(), out.begin() + 3 * shape.values_width(), out.end());
+      in_chunks.insert(in_chunks.end(), out.begin() + int64_t{3} * shape.values_width(), out.end());
     }
     CHECK(in_chunks == whole);
   }
