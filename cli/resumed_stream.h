@@ -52,9 +52,8 @@ struct ResumePolicy {
 };
 
 // Passes every piece of the stream to `on_piece` once. Says on standard error that a connection was
-// lost. An error after a lost connection says so too; UNAVAILABLE after policy.limit,
-// but not before one more try. A stream that
-// is cancelled also ends on the server.
+// lost. An error after a lost connection says so too; UNAVAILABLE after policy.limit, but not
+// before one more try. A stream that is cancelled also ends on the server.
 absl::Status ReadStream(StreamCalls& calls, const ResumePolicy& policy, Canceller& canceller,
                         const PieceFn& on_piece);
 

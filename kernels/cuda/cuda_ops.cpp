@@ -28,6 +28,7 @@
 #include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/route.h"
+#include "kernels/cuda/gemm/biased_gemm.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/one_output_gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
@@ -107,7 +108,8 @@ class CudaOps final : public Ops {
     stream_.overlaps = properties_.major >= 9;
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
     const char* const grouped = std::getenv("STAGECOACH_GROUPED_GEMM");
-    stream_.groups_gemms = stream_.is_hopper && grouped != nullptr && grouped == std::string("on");
+    stream_.groups_gemms =
+        stream_.is_hopper && grouped != nullptr && std::string_view(grouped) == "on";
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
     for (cudaEvent_t& event : marks_) {
@@ -313,14 +315,7 @@ class CudaOps final : public Ops {
       Launch("Gemm", [&] { return cuda::OneOutputGemm(stream_, args); });
       return;
     }
-    Do([&]() -> absl::Status {
-      GemmArgs product = args;
-      const bool adds_bias = args.bias != nullptr && args.y.dtype != DType::kF32;
-      if (adds_bias) product.bias = nullptr;
-      SC_RETURN_IF_ERROR(gemms_->Run(product));
-      if (!adds_bias) return absl::OkStatus();
-      return ToStatus(cuda::AddBias(stream_, args.y, args.bias, args.n_rows, args.w->rows), "Gemm");
-    });
+    Do([&] { return cuda::BiasedGemm(stream_, *gemms_, args); });
   }
   void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) override {
     if (gemm.n_rows == 0) return;

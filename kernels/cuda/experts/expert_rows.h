@@ -11,6 +11,11 @@ namespace stagecoach::kernels::cuda {
 
 inline constexpr int32_t kMaxExperts = 1024;
 
+// Whether a plain activation is all that lies between the two GEMMs.
+inline bool IsPlain(const ExpertMlpArgs& args) {
+  return args.up_bias == nullptr && args.clamped.limit <= 0;
+}
+
 // Sorts pairs of a row and an expert by expert. P: number of pairs. One of groups and tiles is
 // null.
 struct GroupPairsArgs {

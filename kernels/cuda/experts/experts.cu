@@ -9,6 +9,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/experts/expert_rows.h"
 #include "kernels/cuda/experts/few_tokens.h"
+#include "kernels/cuda/experts/next_choice.h"
 #include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/experts/sigmoid_route.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
@@ -36,35 +37,14 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
   float* const weights = p.weights + row * p.n_used;
 
   float max = 0;
-  float last = 0;  // logit of the previous choice; below, its expert
-  int32_t last_expert = -1;
+  Choice last;
   for (int32_t i = 0; i < p.n_used; ++i) {
-    float best = 0;
-    int32_t expert = INT32_MAX;
-    for (int32_t e = lane; e < p.n_experts; e += kWarpThreads) {
-      const float logit = OrMinusInfinity(logits[e]);
-      // Experts that were already chosen have a larger logit, or the same one and a lower id.
-      const bool is_left = i == 0 || logit < last || (logit == last && e > last_expert);
-      if (is_left && (expert == INT32_MAX || logit > best)) {
-        best = logit;
-        expert = e;
-      }
-    }
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) {
-      const float other = __shfl_xor_sync(kAllLanes, best, mask);
-      const int32_t other_expert = __shfl_xor_sync(kAllLanes, expert, mask);
-      const bool better = other_expert != INT32_MAX && (expert == INT32_MAX || other > best ||
-                                                        (other == best && other_expert < expert));
-      best = better ? other : best;
-      expert = better ? other_expert : expert;
-    }
-    if (i == 0) max = best;
-    last = best;
-    last_expert = expert;
+    last =
+        NextChoice(p.n_experts, last, lane, [&](int32_t e) { return OrMinusInfinity(logits[e]); });
+    if (i == 0) max = last.score;
     if (lane == 0) {
-      experts[i] = expert;
-      weights[i] = best;
+      experts[i] = last.expert;
+      weights[i] = last.score;
     }
   }
   __syncwarp();
@@ -140,11 +120,6 @@ GroupPairsArgs Grouping(const ExpertMlpArgs& args, const Parts& parts) {
           .tiles = nullptr,
           .order = parts.At<int32_t>(parts.layout.order),
           .places = parts.At<int32_t>(parts.layout.places)};
-}
-
-// Whether a plain activation is all that lies between the two GEMMs.
-bool IsPlain(const ExpertMlpArgs& args) {
-  return args.up_bias == nullptr && args.clamped.limit <= 0;
 }
 
 // Between the two GEMMs, on rows that are sorted by expert.

@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/elementwise/activated.h"
 #include "kernels/cuda/experts/dot.h"
+#include "kernels/cuda/experts/expert_rows.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -187,11 +188,9 @@ __global__ void __launch_bounds__(kDownWarps* kWarpThreads, 4)
 bool SuitFewTokens(const ExpertMlpArgs& args) {
   const Matrix& down = args.down.front();
   const auto n_pairs = int64_t{args.n_tokens} * args.n_used;
-  const bool is_plain =
-      args.up_bias == nullptr && args.down_bias == nullptr && args.clamped.limit <= 0;
-  return is_plain && down.dtype != DType::kF32 && down.parts.empty() &&
-         args.up.front().parts.empty() && down.rows % kPiece == 0 && down.cols % kPiece == 0 &&
-         args.n_used <= kMostUsed &&
+  return IsPlain(args) && args.down_bias == nullptr && down.dtype != DType::kF32 &&
+         down.parts.empty() && args.up.front().parts.empty() && down.rows % kPiece == 0 &&
+         down.cols % kPiece == 0 && args.n_used <= kMostUsed &&
          (args.n_tokens == 1 ||
           n_pairs * kMostPairsShare <= static_cast<int64_t>(args.down.size()));
 }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/elementwise/activated.h"
 #include "kernels/cuda/experts/expert_rows.h"
+#include "kernels/cuda/experts/next_choice.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -70,36 +71,14 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads)
   __syncwarp();
   if (p.routing.n_groups > 1) KeepBestGroups(p, lane, scores, scores + p.n_experts);
 
-  float last = 0;  // score of the previous choice; below, its expert
-  int32_t last_expert = -1;
+  Choice last;
   float sum = 0;
   for (int32_t i = 0; i < p.n_used; ++i) {
-    float best = 0;
-    int32_t expert = INT32_MAX;
-    for (int32_t e = lane; e < p.n_experts; e += kWarpThreads) {
-      const float score = scores[e];
-      // Experts that were already chosen have a larger score, or the same one and a lower id.
-      const bool is_left = i == 0 || score < last || (score == last && e > last_expert);
-      if (is_left && (expert == INT32_MAX || score > best)) {
-        best = score;
-        expert = e;
-      }
-    }
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) {
-      const float other = __shfl_xor_sync(kAllLanes, best, mask);
-      const int32_t other_expert = __shfl_xor_sync(kAllLanes, expert, mask);
-      const bool better = other_expert != INT32_MAX && (expert == INT32_MAX || other > best ||
-                                                        (other == best && other_expert < expert));
-      best = better ? other : best;
-      expert = better ? other_expert : expert;
-    }
-    last = best;
-    last_expert = expert;
-    const float weight = WeightOf(logits[expert]);
+    last = NextChoice(p.n_experts, last, lane, [&](int32_t e) { return scores[e]; });
+    const float weight = WeightOf(logits[last.expert]);
     sum += weight;
     if (lane == 0) {
-      experts[i] = expert;
+      experts[i] = last.expert;
       weights[i] = weight;
     }
   }

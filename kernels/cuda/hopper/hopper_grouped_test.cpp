@@ -10,20 +10,10 @@
 #include "kernels/cuda/device/cuda_api.h"
 #include "kernels/cuda/experts/expert_rows.h"
 #include "kernels/cuda/testing/device_values.h"
+#include "kernels/cuda/testing/ops_stream.h"
 
 namespace stagecoach::kernels {
 namespace {
-
-// With few SMs a CTA processes several tiles, one after another.
-cuda::Stream StreamOf(const Ops& ops, int32_t most_multiprocessors) {
-  cudaDeviceProp properties{};
-  REQUIRE(cudaGetDeviceProperties(&properties, 0) == cudaSuccess);
-  return {.handle = static_cast<cudaStream_t>(ops.native_queue().stream),
-          .n_multiprocessors = std::min(most_multiprocessors, properties.multiProcessorCount),
-          .overlaps = properties.major >= 9,
-          .is_hopper = properties.major == 9 && properties.minor == 0,
-          .n_all_multiprocessors = properties.multiProcessorCount};
-}
 
 struct Shape {
   int32_t rows, cols;           // of a matrix

@@ -7,7 +7,7 @@
 #include "common/encoding/rows.h"
 #include "common/status.h"
 #include "kernels/cuda/device/device_buffer.h"
-#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/gemm/biased_gemm.h"
 #include "kernels/cuda/packed/expand.h"
 #include "kernels/cuda/packed/many_rows.h"
 #include "kernels/cuda/packed/pack.h"
@@ -164,11 +164,7 @@ absl::Status PackedMatrices::MultiplyExpanded(const GemmArgs& args, Gemms& gemms
   const Matrix expanded{expanded_, args.x.dtype, args.w->rows, args.w->cols};
   GemmArgs product = args;
   product.w = &expanded;
-  const bool adds_bias = args.bias != nullptr && args.y.dtype != DType::kF32;
-  if (adds_bias) product.bias = nullptr;
-  SC_RETURN_IF_ERROR(gemms.Run(product));
-  if (!adds_bias) return absl::OkStatus();
-  return ToStatus(AddBias(*stream_, args.y, args.bias, args.n_rows, args.w->rows), "Gemm");
+  return BiasedGemm(*stream_, gemms, product);
 }
 
 absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType type) const {

@@ -26,8 +26,8 @@ class PackedMatrices {
   static constexpr int32_t kMostPackedRows = 64;
   // Beyond this number, those of many_rows.h are faster where they suit the matrix.
   static constexpr int32_t kMostFewRows = 16;
-  // Of expanded weights. Larger matrices, such as those of large vocabularies, stay packed for any
-  // number of rows.
+  // Matrices whose expanded weights are larger, such as those of large vocabularies, stay packed
+  // for any number of rows.
   static constexpr int64_t kMostExpandedBytes = int64_t{512} << 20;
 
   // `stream` must outlive the result.
