@@ -31,6 +31,7 @@
 #include "common/check.h"
 #include "common/dtype.h"
 #include "common/status.h"
+#include "kernels/host_copy.h"
 #include "kernels/op_args.h"
 #include "kernels/recurrent_args.h"
 #include "kernels/shared_buffer.h"
@@ -194,6 +195,14 @@ class Ops {
   // all tokens of these blocks, and nothing of others. The same rules apply. args.host must stay
   // unchanged until Wait for a later Mark.
   virtual void ImportKv(const KvCopyArgs& args) = 0;
+
+  // Copies host memory to the device while later calls run: the copies begin when all calls before
+  // are done, and calls after JoinCopies see them. The host memory must stay unchanged until Wait
+  // for a Mark after JoinCopies. Not within Record.
+  virtual void CopyBeside(std::span<const HostCopy> copies) {
+    for (const HostCopy& copy : copies) Upload(copy.host, copy.device, copy.bytes);
+  }
+  virtual void JoinCopies() {}
 
   // An error means that this process has lost the device, and every further call on it fails. A new
   // process may be able to use the device. Any thread may call this.

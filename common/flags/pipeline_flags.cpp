@@ -76,7 +76,8 @@ void DeclareMemoryFlags(FlagTable& table, Config& config) {
   table
       .Add("--kv-store", Field(config, &Config::kv_store, &Config::set_kv_store),
            "Store that servers of the same model share computed KV blocks through: "
-           "redis://[USER:PASSWORD@]HOST[:PORT][/DB][?ttl=SECONDS], rediss:// for TLS, or dir:PATH "
+           "redis://[USER:PASSWORD@]HOST[:PORT][/DB][?ttl=SECONDS&quota=SIZE], rediss:// for TLS, "
+           "or dir:PATH "
            "for a folder. A prompt with a prefix that another server has computed is then computed "
            "only from where they differ (default: none)")
       ->type_name("URL")

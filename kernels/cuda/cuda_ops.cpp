@@ -23,6 +23,7 @@
 #include "kernels/cuda/device/disturbance.h"
 #include "kernels/cuda/device/host_ring.h"
 #include "kernels/cuda/device/parallel_copy.h"
+#include "kernels/cuda/device/side_copies.h"
 #include "kernels/cuda/device/vmm_memory.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/elementwise/norm.h"
@@ -220,6 +221,12 @@ class CudaOps final : public Ops {
   }
   void ExportKv(const KvCopyArgs& args) override { CopyKv("ExportKv", &cuda::ExportKv, args); }
   void ImportKv(const KvCopyArgs& args) override { CopyKv("ImportKv", &cuda::ImportKv, args); }
+  void CopyBeside(std::span<const HostCopy> copies) override {
+    Do([&] { return side_copies_.Copy(stream_, copies); });
+  }
+  void JoinCopies() override {
+    Do([&] { return side_copies_.Join(stream_); });
+  }
 
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
@@ -470,7 +477,8 @@ class CudaOps final : public Ops {
 
   absl::Status Synchronize() override {
     cudaSetDevice(options_.device);
-    const absl::Status done = ToStatus(cudaStreamSynchronize(stream_.handle), "the GPU failed");
+    absl::Status done = ToStatus(cudaStreamSynchronize(stream_.handle), "the GPU failed");
+    if (done.ok()) done = side_copies_.Synchronize();
     const MutexLock lock(mutex_);
     absl::Status failure = std::exchange(status_, absl::OkStatus());
     return failure.ok() ? done : failure;
@@ -565,6 +573,7 @@ class CudaOps final : public Ops {
   cuda::Stream stream_;
   cuda::HostRing ring_;
   cuda::ParallelCopy copier_;
+  cuda::SideCopies side_copies_;
   Buffer convert_scratch_;  // weight rows that wait for conversion to the matrix dtype
   Buffer n_routed_;         // [1] int32: see cuda::NormRoute
   std::unique_ptr<cuda::Gemms> gemms_;

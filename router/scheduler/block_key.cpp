@@ -49,4 +49,13 @@ BlockKey ChildBlockKey(const BlockKey& parent, std::span<const int32_t> tokens) 
   return FirstOfSha256(bytes.data(), bytes.size());
 }
 
+uint64_t KvOwner(std::string_view tenant) {
+  if (tenant.empty()) return 0;
+  const BlockKey key =
+      FirstOfSha256(reinterpret_cast<const uint8_t*>(tenant.data()), tenant.size());
+  uint64_t owner = 0;
+  for (size_t i = 0; i < sizeof(owner); ++i) owner = owner << 8 | key[i];
+  return owner;
+}
+
 }  // namespace stagecoach::router

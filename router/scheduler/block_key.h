@@ -24,6 +24,10 @@ BlockKey RootBlockKey(std::string_view scope, std::string_view salt);
 // The key of a block with these kKvBlockTokens tokens. REQUIRES: as many tokens.
 BlockKey ChildBlockKey(const BlockKey& parent, std::span<const int32_t> tokens);
 
+// Stands for a tenant, so that a store with quotas need not know names: a hash, and 0 for the
+// common tenant of callers without keys.
+uint64_t KvOwner(std::string_view tenant);
+
 inline std::string BytesOf(const BlockKey& key) { return {key.begin(), key.end()}; }
 
 }  // namespace stagecoach::router

@@ -27,6 +27,11 @@ TEST_CASE("Block keys are what they have always been") {
   CHECK(Hex(ChildBlockKey(first, tokens)) == "2ec8954db42e2d8082d42eb1e86e11a7");
 }
 
+TEST_CASE("Owners are what they have always been") {
+  CHECK(KvOwner("") == 0);
+  CHECK(KvOwner("chatbot") == 0x386ebc0efd04339a);
+}
+
 TEST_CASE("Scope and salt are not mixed up") {
   CHECK(RootBlockKey("ab", "c") != RootBlockKey("a", "bc"));
   CHECK(RootBlockKey("ab", "") != RootBlockKey("", "ab"));

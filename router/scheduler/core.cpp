@@ -21,6 +21,7 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
       {"break_even_rows", config.break_even_rows},
       {"max_waiting", config.max_waiting},
       {"kv_fetch_min_tokens", config.kv_fetch_min_tokens},
+      {"kv_blocks_beside", config.kv_blocks_beside},
   };
   for (const auto& [name, value] : at_least_one) {
     if (value < 1) {

@@ -181,7 +181,7 @@ std::vector<uint32_t> KvBlocks::MostTakenOfNew(const std::string& salt,
 
 void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens,
                         const BlockTables& tables, RememberedPrefix& prefix, uint64_t step,
-                        Source source) {
+                        Source source, uint64_t owner) {
   const size_t n_full = tokens.size() / kBlockTokens;
   if (!remembers_ || prefix.n_blocks >= n_full) return;
   if (prefix.node == nullptr) prefix.node = tree_.PinRoot(salt);
@@ -200,7 +200,7 @@ void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens
     }
     // The store has the block already if the tree had it for some of the groups.
     const bool is_new = n_set == n_groups() && source == Source::kComputed;
-    if (is_new && has_store_) Save(*prefix.node, of_block, step);
+    if (is_new && has_store_) Save(*prefix.node, of_block, step, owner);
   }
 }
 

@@ -19,6 +19,8 @@
 // tree holds them as it holds blocks.
 #pragma once
 
+#include <google/protobuf/repeated_ptr_field.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -76,6 +78,8 @@ struct StateMarks {
   std::optional<SavedState> rolling;
   uint32_t last_position = 0;  // of the last one saved, or that the sequence began with
 };
+
+using KvRestores = google::protobuf::RepeatedPtrField<v1::KvRestore>;
 
 // Blocks [first, end) of a sequence that the stages hold for it: they have read them from the
 // store.
@@ -162,20 +166,22 @@ class KvBlocks {
                                        uint32_t n_tokens, const Holds& gone) const;
   // What fills a block. The store has what comes from there already.
   enum class Source : uint8_t { kComputed, kStore };
-  // Remembers the full blocks of `tokens`, which steps up to `step` fill. REQUIRES: the tables'
-  // blocks hold exactly these tokens.
+  // Remembers the full blocks of `tokens`, which steps up to `step` fill. A store gets them as
+  // `owner`'s. REQUIRES: the tables' blocks hold exactly these tokens.
   void Remember(const std::string& salt, std::span<const int32_t> tokens, const BlockTables& tables,
-                RememberedPrefix& prefix, uint64_t step, Source source = Source::kComputed);
+                RememberedPrefix& prefix, uint64_t step, Source source = Source::kComputed,
+                uint64_t owner = 0);
 
   // With a scope only: asks for the full blocks of `tokens` after those that Adopt would use, but
   // leaves at least one token to compute. Returns the index of the first block. O(blocks), with one
   // SHA-256 for each block that it asks for.
   uint32_t AskForMissing(const std::string& salt, std::span<const int32_t> tokens,
                          v1::KvFetch& fetch) const;
-  // Continues the tables with blocks that `plan` restores from `stored`: as many as there are, or
-  // as the free blocks allow if the next row needs one more. None if the tables end before the
-  // first of them. Returns the number of blocks in the tables.
-  uint32_t Restore(const StoredBlocks& stored, BlockTables& tables, v1::StepPlan& plan);
+  // Continues the tables with blocks that plans are to restore from `stored`: as many as there are,
+  // or as the free blocks allow if the next row needs one more. None if the tables end before the
+  // first of them. Adds what plans have to say to `restores`, and returns the number of blocks in
+  // the tables.
+  uint32_t Restore(const StoredBlocks& stored, BlockTables& tables, KvRestores& restores);
   // Adds to `plan` the saves of blocks that steps before `step`, the plan's own, have computed. No
   // block is overwritten before: a block that becomes free is taken by a later plan, or by this
   // one, whose saves come first.
@@ -222,7 +228,8 @@ class KvBlocks {
   void TellStored(int group, const PrefixTree::Node& node);
   // Events that tell of every remembered block.
   KvEvents AllStored() const;
-  void Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step);
+  void Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step,
+            uint64_t owner);
   // Whether tables of n_there blocks can grow to `end` restored ones, and by one more.
   bool CanRestore(uint32_t n_there, uint32_t end) const;
 

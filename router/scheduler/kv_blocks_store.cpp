@@ -17,11 +17,13 @@ void StoredBlocks::Count(uint32_t begin, uint32_t to, v1::StoredTokens& tokens) 
   tokens.set_store(tokens.store() + n_in(disk_end, end));
 }
 
-void KvBlocks::Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step) {
+void KvBlocks::Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step,
+                    uint64_t owner) {
   PendingSave& pending = saves_.emplace_back();
   pending.step = step;
   pending.save.set_key(BytesOf(node.key()));
   pending.save.mutable_tokens()->Add(tokens.begin(), tokens.end());
+  pending.save.set_owner(owner);
   for (int g = 0; g < n_groups(); ++g) pending.save.add_blocks(node.block(g));
 }
 
@@ -55,7 +57,7 @@ bool KvBlocks::CanRestore(uint32_t n_there, uint32_t end) const {
   return true;
 }
 
-uint32_t KvBlocks::Restore(const StoredBlocks& stored, BlockTables& tables, v1::StepPlan& plan) {
+uint32_t KvBlocks::Restore(const StoredBlocks& stored, BlockTables& tables, KvRestores& restores) {
   const auto n_there = static_cast<uint32_t>(tables.front().ids.size());
   if (n_there < stored.first) return n_there;
   uint32_t end = stored.end;
@@ -75,7 +77,7 @@ uint32_t KvBlocks::Restore(const StoredBlocks& stored, BlockTables& tables, v1::
   for (uint32_t i = n_there; i < end; ++i) {
     const auto is_read = [i](const BlockTable& table) { return i >= table.n_returned; };
     if (std::none_of(tables.begin(), tables.end(), is_read)) continue;
-    v1::KvRestore& restore = *plan.add_restores();
+    v1::KvRestore& restore = *restores.Add();
     restore.set_fetch(stored.fetch);
     restore.set_index(i - stored.first);
     for (const BlockTable& table : tables) {

@@ -118,6 +118,10 @@ StoredBlocks KvLoads::Of(const Sequence& sequence) const {
   return load.blocks;
 }
 
+bool KvLoads::IsShared(const Sequence& sequence) const {
+  return sequence.fetch != 0 && loads_.at(sequence.fetch).users.size() > 1;
+}
+
 std::vector<std::unique_ptr<v1::KvFetch>> KvLoads::TakeFetches() {
   return std::exchange(fetches_, {});
 }
@@ -135,8 +139,8 @@ void KvLoads::CheckConsistency() const {
     SC_CHECK(load.blocks.fetch == id && (!load.is_there || !load.users.empty()));
     for (const Sequence* user : load.users) {
       SC_CHECK(user->fetch == id);
-      SC_CHECK(user->state ==
-               (load.is_there ? Sequence::State::kWaiting : Sequence::State::kLoading));
+      const auto loaded = user->restores ? Sequence::State::kRunning : Sequence::State::kWaiting;
+      SC_CHECK(user->state == (load.is_there ? loaded : Sequence::State::kLoading));
     }
   }
   SC_CHECK(n_blocks == n_blocks_ && n_unanswered == n_unanswered_);

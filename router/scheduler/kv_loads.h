@@ -2,7 +2,7 @@
 //
 // A new sequence whose prompt has blocks that the prefix cache lacks does not enter the queue at
 // once: it loads. The stages are asked to read these blocks from the store into their host memory.
-// When all have answered, the sequence enters the queue. At its admission, a plan restores the
+// When all have answered, the sequence enters the queue. After its admission, plans restore the
 // blocks that the stages hold, and the stages forget the fetch.
 //
 // A fetch is forgotten only after its answer: a plan may reach a stage before a fetch that was sent
@@ -53,6 +53,8 @@ class KvLoads {
 
   // What the stages hold for a sequence that does not load.
   StoredBlocks Of(const Sequence& sequence) const;
+  // Whether other sequences use the fetch of this one, too.
+  bool IsShared(const Sequence& sequence) const;
   // Its blocks are restored, or were not needed: for all sequences of the fetch.
   void Forget(uint64_t id);
 

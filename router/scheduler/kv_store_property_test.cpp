@@ -99,6 +99,7 @@ SchedulerConfig RandomStoreConfig(std::mt19937_64& random) {
   config.prefix_cache = true;
   config.kv_scope = "model";
   config.kv_fetch_min_tokens = Pick(random, 0, 2) == 0 ? 64 : 1;
+  config.kv_blocks_beside = Pick(random, 1, 4);
   return config;
 }
 

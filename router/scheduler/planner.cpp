@@ -255,6 +255,8 @@ void Planner::PlanDecode(Sequence* sequence) {
 
 void Planner::PlanPrefill(Sequence* sequence) {
   if (!sequence->running() || sequence->decoding() || sequence->last_step == StepNumber()) return;
+  // Others compute while its blocks are copied.
+  if (state_.MayRestoreBeside(*sequence) && HasOtherRows()) return;
   const int32_t budget =
       std::min({n_prefill_left_, NTokensFor(*sequence), state_.config().max_prefill_chunk});
   if (budget <= 0) return;
@@ -271,6 +273,7 @@ void Planner::PlanPrefill(Sequence* sequence) {
   const uint32_t end = std::min(wanted, state_.kv().Reach(sequence->tables));
   if (end < wanted) admitting_ = false;
   n_prefill_left_ -= static_cast<int32_t>(end - sequence->next_position);
+  state_.FinishRestore(sequence, *plan_);
   if (std::exchange(sequence->to_register, false)) AddRegistration(*sequence);
   AddRow(sequence, end, /*sample=*/end == sequence->n_registered);
 }
@@ -285,10 +288,10 @@ bool Planner::TryAdmit(Sequence* sequence) {
     if (begun != KvLoads::Begun::kNone) return begun == KvLoads::Begun::kLoads;
   }
   state_.Admit(sequence);
-  state_.Restore(sequence, *plan_);
-  AddRegistration(*sequence);
+  state_.BeginRestore(sequence);
+  sequence->to_register = true;
   PlanPrefill(sequence);
-  SC_CHECK(sequence->last_step == StepNumber());
+  SC_CHECK(sequence->last_step == StepNumber() || sequence->restores);
   return true;
 }
 
@@ -374,6 +377,7 @@ std::unique_ptr<v1::StepPlan> Planner::Finish() {
   }
   for (uint32_t slot : state_.TakeReleases()) plan_->add_release(slot);
   state_.kv().TakeSaves(step_.step, *plan_);
+  if (!step_.rows.empty()) state_.RestoreBeside(*plan_);
   state_.loads().TakeForgotten(*plan_);
   plan_->set_epoch(state_.epoch());
   plan_->set_step(state_.NumberInEpoch(step_.step));

@@ -48,8 +48,9 @@ class Planner {
 
   void PlanDecode(Sequence* sequence);
   void PlanPrefill(Sequence* sequence);
-  // False: nobody else is to be admitted to this step. True: it is admitted, or it loads blocks
-  // first.
+  bool HasOtherRows() const { return !step_.rows.empty() || !decodes_kept_for_.empty(); }
+  // False: nobody else is to be admitted to this step. True: it is admitted, and has a row or
+  // restores blocks first; or it loads blocks before.
   bool TryAdmit(Sequence* sequence);
   // Asks the stages to make spans for this row's step.
   SpanId AddTrace(const TraceId& trace_id);

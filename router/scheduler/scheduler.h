@@ -27,6 +27,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/flags/pipeline_flags.h"
+#include "common/kv_beside.h"
 #include "router/scheduler/kv_events.h"
 #include "router/scheduler/request.h"
 
@@ -72,6 +73,8 @@ struct SchedulerConfig : SchedulerFlags {
   // A prompt of which the prefix cache lacks fewer tokens than this is computed without asking the
   // store.
   int32_t kv_fetch_min_tokens = 64;
+  // The most blocks that a plan restores beside its rows; stages support kMostBlocksBeside.
+  int32_t kv_blocks_beside = kMostBlocksBeside;
   // Who wants to know what the prefix cache holds; this needs prefix_cache.
   KvEventOptions kv_events;
   uint64_t epoch = 1;

@@ -82,6 +82,9 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   uint64_t last_step = 0;      // last step with a row of this sequence
   BlockTables tables;          // per KV group; they cover positions [0, next_position)
   RememberedPrefix prefix;     // remembered part of the tables
+  // What `fetch` has brought and its tables have places for, but no plan restores yet. Absent once
+  // it has a row, which reads all of it.
+  std::optional<KvRestores> restores;
   // The saved states of recurrent layers, and the one that the sequence begins with.
   StateMarks states;
   std::optional<uint32_t> from_state;

@@ -126,7 +126,8 @@ bool SchedulerState::MayAdopt(const Sequence& sequence) {
 void SchedulerState::Remember(Sequence* sequence) {
   const size_t n_known = std::min<size_t>(sequence->next_position, sequence->n_tokens());
   kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(n_known), sequence->tables,
-               sequence->prefix, sequence->last_step);
+               sequence->prefix, sequence->last_step, KvBlocks::Source::kComputed,
+               sequence->tenant->kv_owner);
   if (sequence->states.pending) {
     const bool is_rolling = sequence->states.pending->position > sequence->n_registered;
     kv_.RememberState(sequence->prefix, is_rolling, sequence->states);
@@ -137,7 +138,12 @@ void SchedulerState::Vacate(Sequence* sequence, bool keep) {
   SC_CHECK(sequence->running());
   running_.erase(sequence);
   if (--sequence->tenant->n_running == 0) sequence->tenant->turn = sequence->tenant->service;
-  if (keep) Remember(sequence);
+  if (sequence->restores) {
+    loads_.Leave(sequence);
+    StopRestore(sequence);
+  } else if (keep) {
+    Remember(sequence);
+  }
   kv_.DropStates(sequence->states);
   kv_.ReturnAll(sequence->tables, sequence->prefix);
   free_slots_.push_back(sequence->slot);
@@ -364,6 +370,7 @@ void SchedulerState::CheckSequence(const Sequence& sequence, uint32_t n_rows,
     return;
   }
   SC_CHECK(sequence.n_in_flight_samples <= kMostDecodes);
+  SC_CHECK(!sequence.restores || (sequence.fetch != 0 && sequence.n_in_flight == 0));
   if (sequence.decoding()) {
     SC_CHECK(sequence.next_position + 1 == sequence.n_tokens() + sequence.n_in_flight_samples);
   }

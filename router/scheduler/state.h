@@ -69,9 +69,15 @@ class SchedulerState {
   // No fetch will be answered, and the stages forget all. Sequences that load enter the queue.
   // None loads until BeginEpoch.
   void AbandonLoads();
-  // The sequence was admitted by the step being planned: lets `plan` restore blocks that the stages
-  // hold for it and the prefix cache lacks. It goes on behind them.
-  void Restore(Sequence* sequence, v1::StepPlan& plan);
+  // The sequence was admitted by the step being planned. If the stages hold blocks for it that the
+  // prefix cache lacks, it goes on behind them, as soon as plans have restored them.
+  void BeginRestore(Sequence* sequence);
+  // Whether there is something to restore that the stages may copy while they compute other rows.
+  bool MayRestoreBeside(const Sequence& sequence) const;
+  // Lets `plan` restore a portion of what there is.
+  void RestoreBeside(v1::StepPlan& plan);
+  // Lets `plan` restore the rest, before it gets a row of the sequence.
+  void FinishRestore(Sequence* sequence, v1::StepPlan& plan);
   // Whether it may adopt blocks of other sequences. False for a mean, and while it needs its
   // prompt's logprobs.
   static bool MayAdopt(const Sequence& sequence);
@@ -170,6 +176,7 @@ class SchedulerState {
   void Queue(Sequence* sequence, bool has_twin = false);
   // `keep`: its blocks may be adopted.
   void Vacate(Sequence* sequence, bool keep = true);
+  void StopRestore(Sequence* sequence);
   // Removes all steps in flight, as if they had not been planned.
   void TakeBackInFlight();
   // The steps after `step` never happened. first_start: the first position of each sequence in
@@ -189,6 +196,7 @@ class SchedulerState {
   Tenants tenants_;
   WaitingQueue waiting_;
   KvLoads loads_;
+  std::vector<Sequence*> restoring_;  // running, with restores; in order of admission
   RunningSet running_;
   std::vector<uint32_t> free_slots_;
   std::vector<uint32_t> releases_;

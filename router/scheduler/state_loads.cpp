@@ -56,20 +56,19 @@ void SchedulerState::QueueLoaded(const std::vector<Sequence*>& loaded) {
 void SchedulerState::Fetched(const v1::KvFetched& fetched) { QueueLoaded(loads_.Arrive(fetched)); }
 
 void SchedulerState::AbandonLoads() {
+  for (Sequence* sequence : std::vector(restoring_)) LetWait(sequence, /*keep=*/false);
   for (const auto& loading : loads_.Close()) QueueLoaded(loading);
 }
 
-void SchedulerState::Restore(Sequence* sequence, v1::StepPlan& plan) {
+void SchedulerState::BeginRestore(Sequence* sequence) {
   const StoredBlocks stored = loads_.Of(*sequence);
   if (stored.fetch == 0) return;
-  // Its twins adopt what is restored now, so the stages need not hold it for them.
-  loads_.Forget(stored.fetch);
-  const uint32_t end = kv_.Restore(stored, sequence->tables, plan) * kBlockTokens;
+  const uint32_t end =
+      kv_.Restore(stored, sequence->tables, sequence->restores.emplace()) * kBlockTokens;
+  restoring_.push_back(sequence);
   SC_CHECK(end >= sequence->next_position && end < sequence->n_registered);
   const uint32_t n_there = sequence->next_position / kBlockTokens;
   const uint32_t n_restored = end - sequence->next_position;
-  kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(end), sequence->tables,
-               sequence->prefix, sequence->first_step, KvBlocks::Source::kStore);
   sequence->next_position = end;
   sequence->n_to_prefill -= n_restored;
   if (sequence->n_admissions == 1) {
@@ -77,6 +76,41 @@ void SchedulerState::Restore(Sequence* sequence, v1::StepPlan& plan) {
     stored.Count(n_there, end / kBlockTokens, sequence->times.stored);
   }
   n_stored_hits_ += n_restored;
+}
+
+bool SchedulerState::MayRestoreBeside(const Sequence& sequence) const {
+  return sequence.restores && !sequence.restores->empty() && !loads_.IsShared(sequence);
+}
+
+void SchedulerState::RestoreBeside(v1::StepPlan& plan) {
+  int32_t n_left = config_.kv_blocks_beside;
+  for (Sequence* sequence : restoring_) {
+    KvRestores& restores = *sequence->restores;
+    const int n = std::min(n_left, restores.size());
+    for (int i = 0; i < n; ++i) {
+      v1::KvRestore& restore = *plan.add_restores();
+      restore = std::move(restores[i]);
+      restore.set_beside(true);
+    }
+    restores.DeleteSubrange(0, n);
+    n_left -= n;
+  }
+}
+
+void SchedulerState::FinishRestore(Sequence* sequence, v1::StepPlan& plan) {
+  if (!sequence->restores) return;
+  for (v1::KvRestore& restore : *sequence->restores) *plan.add_restores() = std::move(restore);
+  // A twin adopts what is restored now, so the stages need not hold it for it.
+  loads_.Forget(sequence->fetch);
+  StopRestore(sequence);
+  sequence->first_step = n_steps_ + 1;
+  kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(sequence->next_position),
+               sequence->tables, sequence->prefix, sequence->first_step, KvBlocks::Source::kStore);
+}
+
+void SchedulerState::StopRestore(Sequence* sequence) {
+  sequence->restores.reset();
+  std::erase(restoring_, sequence);
 }
 
 }  // namespace stagecoach::router

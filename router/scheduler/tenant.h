@@ -14,6 +14,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "router/scheduler/block_key.h"
 #include "router/scheduler/sequence.h"
 
 namespace stagecoach::router {
@@ -23,12 +24,16 @@ struct Tenant {
   static constexpr uint64_t kServiceUnit = 1 << 20;
 
   Tenant(const Account& account, uint32_t index)
-      : name(account.tenant), index(index), weight(account.weight) {}
+      : name(account.tenant),
+        index(index),
+        kv_owner(KvOwner(account.tenant)),
+        weight(account.weight) {}
 
   bool is_active() const { return n_present > 0; }
 
   const std::string name;
-  const uint32_t index;  // in order of first arrival; breaks ties
+  const uint32_t index;     // in order of first arrival; breaks ties
+  const uint64_t kv_owner;  // its blocks' owner in a KV store
   uint32_t weight;
 
   uint64_t service = 0;      // virtual counter, in kServiceUnit / weight per token

@@ -59,6 +59,30 @@ def test_through_redis_between_servers_that_run():
         assert again[2] == N_BLOCKS * BLOCK
 
 
+def test_a_tenant_that_fills_its_quota_takes_nothing_from_others(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-flood tenant=flood\nsk-quiet tenant=quiet\n")
+    flags = ["--api-keys", keys]
+
+    def ask_as(server, tenant, prompt):
+        messages = server.stub.Generate(request(prompt), metadata=[("authorization", f"Bearer sk-{tenant}")])
+        return list(messages)[-1].usage.cached_tokens
+
+    flood = [random_ids(N_BLOCKS * BLOCK + 5, i) for i in range(10, 18)]
+    with RedisServer() as redis:
+        store = f"{redis.url}?quota={kv_bytes('opt', 1, 3 * N_BLOCKS)}"
+        with serve("opt", 2, store, *flags) as server:
+            ask_as(server, "quiet", PROMPT)
+            wait_until(lambda: kv_blocks(server)["saved"] >= 2 * N_BLOCKS, "the quiet tenant's blocks in the store")
+            for prompt in flood:
+                ask_as(server, "flood", prompt)
+            wait_until(lambda: kv_blocks(server)["saved"] >= 2 * N_BLOCKS * (1 + len(flood)), "all blocks in the store")
+        with serve("opt", 1, store, *flags) as other:
+            assert ask_as(other, "quiet", PROMPT) == N_BLOCKS * BLOCK
+            assert ask_as(other, "flood", flood[-1]) == N_BLOCKS * BLOCK, "the newest blocks are there"
+            assert ask_as(other, "flood", flood[0]) == 0, "the oldest ones made room"
+
+
 def test_other_salts_models_and_adapters_share_nothing(tmp_path):
     store = f"dir:{tmp_path}"
     ask_and_save("opt", 1, store, request(PROMPT, salt="a"))

@@ -14,6 +14,7 @@ namespace stagecoach::worker {
 struct KvBlockName {
   std::array<uint8_t, 16> key{};  // KvKey::block
   std::array<int32_t, kKvBlockTokens> tokens{};
+  uint64_t owner = 0;  // of a block to save: v1::KvSave's
 };
 
 // What a stage holds of a block.

@@ -65,6 +65,9 @@ absl::StatusOr<std::unique_ptr<KvExchange>> KvExchange::Start(const Config& conf
   SC_ASSIGN_OR_RETURN(kernels::Buffer memory,
                       ops->AllocateHost(config.host_bytes / place_bytes * place_bytes));
   std::unique_ptr<KvExchange> exchange(new KvExchange(std::move(memory), std::move(parts)));
+  if (ops->runs_ahead()) {
+    SC_ASSIGN_OR_RETURN(exchange->staging_, KvStaging::Make(&exchange->pool_, ops));
+  }
   SC_RETURN_IF_ERROR(exchange->OpenTiers(config));
   spdlog::info("{} of host memory keep KV blocks that the device has no room for{}{}{}{}",
                FormatBytes(config.host_bytes), exchange->disk_ ? "; below it " : "",

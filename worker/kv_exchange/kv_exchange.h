@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -27,6 +28,7 @@
 #include "stagecoach/v1/step.pb.h"
 #include "worker/kv_exchange/kv_blocks.h"
 #include "worker/kv_exchange/kv_pool.h"
+#include "worker/kv_exchange/kv_staging.h"
 #include "worker/kv_exchange/kv_tier.h"
 
 namespace stagecoach::worker {
@@ -54,6 +56,8 @@ class KvExchange {
   KvExchange& operator=(const KvExchange&) = delete;
 
   const KvPool& pool() const { return pool_; }
+  // Null if the device is done with a call when it returns, so that nothing can run beside it.
+  KvStaging* staging() { return staging_ ? &*staging_ : nullptr; }
 
   // Places for so many blocks, or fewer. The others count as dropped.
   Places TakeForSave(uint32_t n);
@@ -93,6 +97,7 @@ class KvExchange {
   void Answer(const FetchTask& task, Places places, v1::KvFetched fetched);
 
   KvPool pool_;
+  std::optional<KvStaging> staging_;
   const std::shared_ptr<KvStoreCounters> counters_ = std::make_shared<KvStoreCounters>();
   std::atomic<uint32_t> n_saving_{0};                                                 // places
   std::atomic<uint64_t> n_dropped_{0}, n_fetched_{0}, n_missed_{0}, n_from_host_{0};  // blocks

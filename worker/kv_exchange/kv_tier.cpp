@@ -83,7 +83,7 @@ void KvTier::SaveBlocks(const KvSaveTask& task) {
         const KvKey key{.block = task.names[b].key, .layer = static_cast<uint32_t>(parts[p].layer)};
         entries.push_back(
             EncodeKvEntry(key, task.names[b].tokens, AsText(pool_.bytes(task.places[b], p))));
-        values.push_back({.key = key, .bytes = entries.back()});
+        values.push_back({.key = key, .bytes = entries.back(), .owner = task.names[b].owner});
       }
     }
     const absl::Status put = Clock::now() < deadline ? save_store_->Put(values, deadline)

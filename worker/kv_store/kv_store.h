@@ -21,6 +21,7 @@ namespace stagecoach::worker {
 struct KvValue {
   KvKey key;
   std::string_view bytes;  // not empty
+  uint64_t owner = 0;      // whose quota it takes, if the store has quotas
 };
 
 // A cache: what was put may be gone at any time, and what it returns may be of any bytes. Several

@@ -93,13 +93,16 @@ TEST_CASE("URLs of no store are refused, without their passwords") {
        {"", "dir:", "/tmp", "http://user:secret@host", "redis://user:secret@host/kv",
         "redis://user:secret@host:port", "redis://:secret@host?ttl=0", "redis://:secret@host?ttl=",
         "redis://:secret@host?ttl=1h", "redis://:secret@host?ttl=5000000000",
-        "redis://:secret@host?name=a", "redis://:secret@host?ttl=5&name=a"}) {
+        "redis://:secret@host?name=a", "redis://:secret@host?ttl=5&name=a",
+        "redis://:secret@host?ttl=5&ttl=6", "redis://:secret@host?quota=0",
+        "redis://:secret@host?quota=", "redis://:secret@host?quota=1XB"}) {
     CAPTURE(url);
     const absl::Status status = OpenKvStore(url, kMaxBytes).status();
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     CHECK(std::string(status.message()).find("secret") == std::string::npos);
   }
   CHECK(OpenOrFail("rediss://user:secret@host:1/2?ttl=3")->name() == "rediss://host:1/2");
+  CHECK(OpenOrFail("redis://host?quota=10GiB&ttl=3")->name() == "redis://host:6379/0");
 }
 
 }  // namespace

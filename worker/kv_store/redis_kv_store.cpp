@@ -3,35 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "common/check.h"
+#include "common/size.h"
 #include "common/status.h"
+#include "worker/kv_store/redis_quota.h"
 
 namespace stagecoach::worker {
 namespace {
 
-constexpr std::string_view kTtl = "ttl=";
 // Both sides hold what an exchange moves in memory. Larger exchanges are hardly faster.
 constexpr size_t kExchangeBytes = 8 << 20;
-
-// The seconds of `ttl`, checked; empty without a query.
-absl::StatusOr<std::string> TtlOf(std::string_view query) {
-  if (query.empty()) return std::string();
-  uint32_t seconds = 0;
-  if (query.starts_with(kTtl)) {
-    query.remove_prefix(kTtl.size());
-    const auto [end, error] = std::from_chars(query.begin(), query.end(), seconds);
-    if (error != std::errc() || end != query.end()) seconds = 0;
-  }
-  if (seconds == 0) {
-    return absl::InvalidArgumentError(
-        "after a store's Redis URL may come ?ttl=SECONDS, a number above 0, and nothing else");
-  }
-  return fmt::format("{}", seconds);
-}
 
 }  // namespace
 
@@ -43,13 +29,38 @@ absl::StatusOr<std::unique_ptr<KvStore>> RedisKvStore::Open(std::string_view url
                                                             size_t max_value_bytes) {
   SC_CHECK(max_value_bytes > 0);
   SC_ASSIGN_OR_RETURN(RedisUrl parsed, ParseRedisUrl(url));
-  SC_ASSIGN_OR_RETURN(std::string ttl_s, TtlOf(parsed.query));
+  SC_ASSIGN_OR_RETURN(Limits limits, ParseLimits(parsed.query));
   return std::unique_ptr<KvStore>(
-      new RedisKvStore(std::move(parsed), std::move(ttl_s), max_value_bytes));
+      new RedisKvStore(std::move(parsed), std::move(limits), max_value_bytes));
 }
 
-RedisKvStore::RedisKvStore(RedisUrl url, std::string ttl_s, size_t max_value_bytes)
-    : url_(std::move(url)), ttl_s_(std::move(ttl_s)), max_value_bytes_(max_value_bytes) {}
+RedisKvStore::RedisKvStore(RedisUrl url, Limits limits, size_t max_value_bytes)
+    : url_(std::move(url)), limits_(std::move(limits)), max_value_bytes_(max_value_bytes) {}
+
+absl::StatusOr<RedisKvStore::Limits> RedisKvStore::ParseLimits(std::string_view query) {
+  Limits limits;
+  if (query.empty()) return limits;
+  for (const absl::string_view item :
+       absl::StrSplit(absl::string_view(query.data(), query.size()), '&')) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(item, absl::MaxSplits('=', 1));
+    uint32_t seconds = 0;
+    if (pair.first == "ttl" && limits.ttl_s.empty() && absl::SimpleAtoi(pair.second, &seconds) &&
+        seconds > 0) {
+      limits.ttl_s = fmt::format("{}", seconds);
+      continue;
+    }
+    const auto bytes = ParseBytes({pair.second.data(), pair.second.size()});
+    if (pair.first == "quota" && limits.quota_bytes == 0 && bytes.ok() && *bytes > 0) {
+      limits.quota_bytes = *bytes;
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        "after a store's Redis URL may come ?ttl=SECONDS and quota=SIZE, such as "
+        "?ttl=86400&quota=10GiB, both above 0, and nothing else");
+  }
+  return limits;
+}
 
 absl::StatusOr<std::vector<RedisReply>> RedisKvStore::Exchange(
     const std::vector<RedisCommand>& commands, Clock::time_point deadline) {
@@ -105,7 +116,14 @@ absl::Status RedisKvStore::Put(std::span<const KvValue> values, Clock::time_poin
     std::vector<RedisCommand> commands;
     for (size_t i = 0; i < n; ++i) {
       commands.push_back({"SET", names[i], values[i].bytes});
-      if (!ttl_s_.empty()) commands.back().insert(commands.back().end(), {"EX", ttl_s_});
+      if (!limits_.ttl_s.empty()) {
+        commands.back().insert(commands.back().end(), {"EX", limits_.ttl_s});
+      }
+    }
+    std::optional<RedisQuotaCommands> counting;
+    if (limits_.quota_bytes > 0) {
+      counting.emplace(limits_.quota_bytes, limits_.ttl_s, values.first(n), names);
+      commands.insert(commands.end(), counting->commands().begin(), counting->commands().end());
     }
     SC_RETURN_IF_ERROR(Exchange(commands, deadline).status());
     values = values.subspan(n);

@@ -1,11 +1,11 @@
-// KV blocks in a Redis: redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?ttl=SECONDS], or rediss://
-// for TLS.
+// KV blocks in a Redis: redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?ttl=SECONDS&quota=SIZE], or
+// rediss:// for TLS.
 //
 // A value is the string stagecoach:kv:1:<32 hexadecimal digits of the block>:<layer>. With `ttl` it
 // expires so many seconds after it was put, otherwise never. The operator limits Redis's memory:
 // `maxmemory`, and `maxmemory-policy allkeys-lru`, which evicts what was not read for the longest
 // time. With the policy `noeviction`, a full Redis refuses what is put, and still serves what it
-// has.
+// has. With `quota`, the values of one owner take so many bytes at most (redis_quota.h).
 //
 // The connection is opened when it is needed. One that has failed is dropped, and the next call
 // opens another one by its own deadline.
@@ -41,13 +41,19 @@ class RedisKvStore final : public KvStore {
   absl::Status Put(std::span<const KvValue> values, Clock::time_point deadline) override;
 
  private:
-  RedisKvStore(RedisUrl url, std::string ttl_s, size_t max_value_bytes);
+  struct Limits {
+    std::string ttl_s;         // empty: values do not expire
+    uint64_t quota_bytes = 0;  // of an owner; 0: none
+  };
+
+  RedisKvStore(RedisUrl url, Limits limits, size_t max_value_bytes);
+  static absl::StatusOr<Limits> ParseLimits(std::string_view query);
   // Sends the commands, connects first if necessary, and returns the replies. None is an error.
   absl::StatusOr<std::vector<RedisReply>> Exchange(const std::vector<RedisCommand>& commands,
                                                    Clock::time_point deadline);
 
   const RedisUrl url_;
-  const std::string ttl_s_;  // empty: values do not expire
+  const Limits limits_;
   const size_t max_value_bytes_;
   std::unique_ptr<RedisConnection> redis_;  // null: not connected
 };

@@ -10,6 +10,7 @@
 namespace stagecoach::worker {
 
 absl::Status KvCopies::Begin(const StepMetaView& meta, KvAfterStep* after) {
+  FinishBeside();
   if (meta.saves.empty() && meta.restores.empty() && meta.forgotten_fetches.empty()) {
     return absl::OkStatus();
   }
@@ -30,6 +31,7 @@ void KvCopies::Save(const StepMetaView& meta, KvAfterStep* after) {
     KvBlockName& name = after->names.emplace_back();
     std::copy(std::begin(record.key), std::end(record.key), name.key.begin());
     std::copy(std::begin(record.tokens), std::end(record.tokens), name.tokens.begin());
+    name.owner = record.owner;
   }
   const KvPool& pool = exchange_->pool();
   for (size_t part = 0; part < pool.parts().size(); ++part) {
@@ -43,9 +45,8 @@ void KvCopies::Save(const StepMetaView& meta, KvAfterStep* after) {
   }
 }
 
-absl::Status KvCopies::Restore(const StepMetaView& meta) {
-  if (meta.restores.empty()) return absl::OkStatus();
-  std::vector<uint32_t> places;  // by restore
+absl::StatusOr<std::vector<uint32_t>> KvCopies::PlacesOf(const StepMetaView& meta) const {
+  std::vector<uint32_t> places;
   std::shared_ptr<const KvExchange::Places> fetched;
   for (size_t i = 0; i < meta.restores.size(); ++i) {
     const uint64_t fetch = meta.restores[i].fetch;
@@ -58,17 +59,51 @@ absl::Status KvCopies::Restore(const StepMetaView& meta) {
     }
     places.push_back((*fetched)[index].index());
   }
+  return places;
+}
+
+absl::Status KvCopies::Restore(const StepMetaView& meta) {
+  if (meta.restores.empty()) return absl::OkStatus();
+  SC_ASSIGN_OR_RETURN(const std::vector<uint32_t> places, PlacesOf(meta));
+  KvStaging* const staging = exchange_->staging();
+  std::vector<KvRestored> now;
+  std::vector<uint32_t> places_beside;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto ids = meta.restore_blocks.subspan(i * meta.n_groups, meta.n_groups);
+    const bool beside = staging != nullptr && meta.restores[i].beside != 0;
+    KvRestored& restored = (beside ? beside_ : now).emplace_back();
+    restored.blocks.assign(ids.begin(), ids.end());
+    restored.place = places[i];
+    if (!beside) continue;
+    restored.place = static_cast<uint32_t>(places_beside.size());
+    places_beside.push_back(places[i]);
+  }
+  const KvPool& pool = exchange_->pool();
+  Import(now, [&pool](size_t part) { return pool.at(part); });
+  if (!places_beside.empty()) staging->Begin(places_beside);
+  return absl::OkStatus();
+}
+
+template <typename At>
+void KvCopies::Import(std::span<const KvRestored> blocks, const At& at) {
   const KvPool& pool = exchange_->pool();
   for (size_t part = 0; part < pool.parts().size(); ++part) {
     const auto group = static_cast<size_t>(pool.parts()[part].kv_group);
     copies_.clear();
-    for (size_t i = 0; i < places.size(); ++i) {
-      const uint32_t block = meta.restore_blocks[i * meta.n_groups + group];
-      if (block != kNoKvBlock) copies_.push_back({.block = block, .place = places[i]});
+    for (const KvRestored& restored : blocks) {
+      const uint32_t block = restored.blocks[group];
+      if (block != kNoKvBlock) copies_.push_back({.block = block, .place = restored.place});
     }
-    if (!copies_.empty()) model_->ImportKv(part, copies_, pool.at(part), pool.place_bytes());
+    if (!copies_.empty()) model_->ImportKv(part, copies_, at(part), pool.place_bytes());
   }
-  return absl::OkStatus();
+}
+
+void KvCopies::FinishBeside() {
+  if (beside_.empty()) return;
+  KvStaging* const staging = exchange_->staging();
+  staging->Join();
+  Import(beside_, [staging](size_t part) { return staging->at(part); });
+  beside_.clear();
 }
 
 void KvCopies::Finish(KvAfterStep after) {

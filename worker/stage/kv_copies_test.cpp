@@ -62,6 +62,7 @@ v1::KvFetch FetchOf(uint64_t id) {
 TEST_CASE("blocks that one pipeline saves give another one, of any stages, the same token") {
   const int32_t n_savers = GENERATE(1, 2, 4), n_readers = GENERATE(1, 2, 4);
   const auto kind = GENERATE(ToyPipeline::Kind::kHost, ToyPipeline::Kind::kRunsAhead);
+  const bool beside = GENERATE(false, true);
   TempDir dir;
   const std::string store = "dir:" + dir.path();
   int32_t expected = -1;
@@ -96,9 +97,13 @@ TEST_CASE("blocks that one pipeline saves give another one, of any stages, the s
     CHECK(fetched.id() == 9);
     CHECK(fetched.n_blocks() == kFullBlocks);
   }
-  v1::StepPlan plan = Prefill(1, kFullBlocks * 16, 20);
+  v1::StepPlan plan = Prefill(beside ? 2 : 1, kFullBlocks * 16, 20);
+  v1::StepPlan before;
+  before.set_epoch(kEpoch);
+  before.set_step(1);
   for (uint32_t i = 0; i < kFullBlocks; ++i) {
-    v1::KvRestore& restore = *plan.add_restores();
+    v1::KvRestore& restore = *(beside ? before : plan).add_restores();
+    restore.set_beside(beside);
     restore.set_fetch(9);
     restore.set_index(i);
     restore.add_blocks(20 + i);
@@ -106,7 +111,9 @@ TEST_CASE("blocks that one pipeline saves give another one, of any stages, the s
     restore.add_blocks(i == 0 ? kNoKvBlock : 63 - 20 - i);
   }
   plan.add_forgotten_fetches(9);
+  if (beside) REQUIRE(reader.first().Submit(std::move(before)).ok());
   REQUIRE(reader.first().Submit(std::move(plan)).ok());
+  if (beside) REQUIRE(reader.results().Next().ok());
   CHECK(TokenOf(reader) == expected);
 }
 

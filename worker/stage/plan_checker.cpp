@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/kv_beside.h"
 #include "common/kv_block.h"
 #include "common/status.h"
 #include "common/text/grammar.h"
@@ -76,6 +77,12 @@ absl::Status PlanChecker::CheckKvCopies(const StepMetaView& meta) const {
     }
     return absl::OkStatus();
   };
+  const auto n_beside = std::ranges::count_if(
+      meta.restores, [](const KvRestoreRecord& restore) { return restore.beside != 0; });
+  if (n_beside > kMostBlocksBeside) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        n_beside, " blocks are restored beside its rows; ", kMostBlocksBeside, " are possible"));
+  }
   SC_RETURN_IF_ERROR(check(meta.save_blocks, /*may_lack=*/false));
   return check(meta.restore_blocks, /*may_lack=*/true);
 }

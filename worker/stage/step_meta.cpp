@@ -186,13 +186,16 @@ void PutKvCopies(const v1::StepPlan& plan, const Offsets& o, char* base) {
   for (const v1::KvSave& save : plan.saves()) {
     std::memcpy(record_at, save.key().data(), sizeof(KvSaveRecord::key));
     Put(save.tokens(), record_at + offsetof(KvSaveRecord, tokens));
+    const uint64_t owner = save.owner();
+    std::memcpy(record_at + offsetof(KvSaveRecord, owner), &owner, sizeof(owner));
     record_at += sizeof(KvSaveRecord);
     block_at = Put(save.blocks(), block_at);
   }
   record_at = base + o.restores;
   block_at = base + o.restore_blocks;
   for (const v1::KvRestore& restore : plan.restores()) {
-    const KvRestoreRecord record{.fetch = restore.fetch(), .index = restore.index(), .unused = 0};
+    const KvRestoreRecord record{
+        .fetch = restore.fetch(), .index = restore.index(), .beside = restore.beside() ? 1u : 0u};
     std::memcpy(record_at, &record, sizeof(record));
     record_at += sizeof(record);
     block_at = Put(restore.blocks(), block_at);

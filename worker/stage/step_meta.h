@@ -100,14 +100,15 @@ inline constexpr uint32_t kNoKvBlock = 0xFFFFFFFF;
 struct KvSaveRecord {
   uint8_t key[16];
   int32_t tokens[16];
+  uint64_t owner;
 };
-static_assert(sizeof(KvSaveRecord) == 80);
+static_assert(sizeof(KvSaveRecord) == 88);
 
 // A block to restore; fields as in v1::KvRestore.
 struct KvRestoreRecord {
   uint64_t fetch;
   uint32_t index;
-  uint32_t unused;
+  uint32_t beside;  // 0 or 1
 };
 static_assert(sizeof(KvRestoreRecord) == 16);
 

@@ -207,6 +207,7 @@ v1::StepPlan PlanWithKvCopies() {
     for (int32_t t = 0; t < 16; ++t) save.add_tokens(1000 * static_cast<int32_t>(i) + t);
     save.add_blocks(i);
     save.add_blocks(20 + i);
+    save.set_owner(0x500000000 + i);
   }
   v1::KvRestore& restore = *plan.add_restores();
   restore.set_fetch(0x100000002);
@@ -224,6 +225,7 @@ TEST_CASE("copies of KV blocks are sent with the step") {
   REQUIRE(view->saves.size() == 3);
   CHECK(std::memcmp(view->saves[2].key, "kkkkkkkkkkkkkkk2", 16) == 0);
   CHECK(view->saves[2].tokens[15] == 2015);
+  CHECK(view->saves[2].owner == 0x500000002);
   CHECK(ToVector(view->save_blocks) == std::vector<uint32_t>{0, 20, 1, 21, 2, 22});
   REQUIRE(view->restores.size() == 1);
   CHECK(view->restores[0].fetch == 0x100000002);

@@ -96,6 +96,7 @@ void StrictStage::BeginEpoch(uint64_t epoch, bool kv_kept) {
   kv_kept_ = kv_kept;
   for (Slot& slot : slots_) slot = {};
   held_.clear();
+  beside_.clear();
   // What steps without a result have done to the states of slots is not known.
   std::fill_n(states_.begin(), std::min(states_.size(), slots_.size()), 0);
   if (kv_kept) return;
@@ -111,6 +112,7 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
   if (plan.epoch() != epoch_) Fail(absl::StrCat("epoch ", plan.epoch()));
   if (plan.step() != step_ + 1) Fail(absl::StrCat("followed by step ", plan.step()));
   step_ = plan.step();
+  for (const auto& [restore, stored] : std::exchange(beside_, {})) Fill(restore, stored);
   for (const auto& save : plan.saves()) Save(save);
   for (const auto& restore : plan.restores()) Restore(restore);
   for (const uint64_t fetch : plan.forgotten_fetches()) {
@@ -203,6 +205,12 @@ void StrictStage::Restore(const v1::KvRestore& restore) {
                              ", which is not held"));
   }
   const FakeStoredBlock& stored = held->second[restore.index()];
+  if (!restore.beside()) return Fill(restore, stored);
+  beside_.emplace_back(restore, stored);
+  if (std::cmp_greater(beside_.size(), config_.kv_blocks_beside)) Fail("restores too much beside");
+}
+
+void StrictStage::Fill(const v1::KvRestore& restore, const FakeStoredBlock& stored) {
   for (size_t g = 0; g < blocks_.size(); ++g) {
     const uint32_t id = restore.blocks(static_cast<int>(g));
     if (id == PrefixTree::kNoBlock) continue;

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "router/scheduler/prefix_tree.h"
@@ -78,6 +79,7 @@ class StrictStage {
 
   void Save(const v1::KvSave& save);
   void Restore(const v1::KvRestore& restore);
+  void Fill(const v1::KvRestore& restore, const FakeStoredBlock& stored);
   void Register(const v1::SlotRegistration& registration);
   // Takes over a saved recurrent state, or begins a new one.
   void BeginState(const v1::SlotRegistration& registration);
@@ -102,7 +104,8 @@ class StrictStage {
   std::vector<uint64_t> states_;
   std::set<uint32_t> saved_;  // states that this step saves
   FakeKvStore* const store_;
-  std::map<uint64_t, std::vector<FakeStoredBlock>> held_;  // by fetch
+  std::map<uint64_t, std::vector<FakeStoredBlock>> held_;          // by fetch
+  std::vector<std::pair<v1::KvRestore, FakeStoredBlock>> beside_;  // the next step sees them
   uint64_t step_ = 0;
   uint64_t n_registrations_ = 0;
   std::vector<std::string> errors_;
