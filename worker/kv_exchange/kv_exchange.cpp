@@ -187,7 +187,7 @@ KvExchange::Places KvExchange::Collect(size_t fetcher, std::span<const KvBlockNa
                                        v1::KvFetched& fetched) {
   const Clock::time_point deadline = Clock::now() + kFetchTime;
   const auto most = static_cast<uint32_t>(
-      std::max<uint64_t>(kFirstBlocks, KvTier::kCallBytes / pool_.place_bytes()));
+      std::max<uint64_t>(kFirstBlocks, KvTier::kParts * KvTier::kCallBytes / pool_.place_bytes()));
   // A tier that lacks a block is asked no more: it has hardly any of the later ones.
   std::vector<Reading> readings;
   for (KvTier* const tier : {disk_.get(), store_.get()}) {

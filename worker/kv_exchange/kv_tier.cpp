@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <cstring>
+#include <latch>
 #include <optional>
 #include <utility>
 
@@ -32,20 +34,39 @@ KvSaveTask::KvSaveTask(KvPool::Places held, std::vector<KvBlockName> their_names
 absl::StatusOr<std::unique_ptr<KvTier>> KvTier::Open(KvPool* pool,
                                                      std::shared_ptr<KvStoreCounters> counters,
                                                      const Opener& open, size_t n_fetchers) {
-  std::unique_ptr<KvTier> tier(new KvTier(pool, std::move(counters)));
-  const auto guarded = [&]() -> absl::StatusOr<std::unique_ptr<KvStore>> {
-    SC_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, open());
-    return std::make_unique<GuardedKvStore>(std::move(store), tier->counters_);
-  };
-  SC_ASSIGN_OR_RETURN(tier->save_store_, guarded());
+  // The saver and the fetchers each do one part themselves.
+  const size_t n_helpers = (1 + n_fetchers) * (kParts - 1);
+  std::unique_ptr<KvTier> tier(new KvTier(pool, std::move(counters), n_helpers));
+  SC_RETURN_IF_ERROR(OpenStores(open, tier->counters_, tier->save_stores_));
   for (size_t i = 0; i < n_fetchers; ++i) {
-    SC_ASSIGN_OR_RETURN(tier->fetch_stores_.emplace_back(), guarded());
+    SC_RETURN_IF_ERROR(OpenStores(open, tier->counters_, tier->fetch_stores_.emplace_back()));
   }
   tier->saver_ = std::thread([tier = tier.get()] {
     pthread_setname_np(pthread_self(), "kv save");
     tier->SaveLoop();
   });
   return tier;
+}
+
+absl::Status KvTier::OpenStores(const Opener& open, std::shared_ptr<KvStoreCounters> counters,
+                                Stores& stores) {
+  for (std::unique_ptr<KvStore>& store : stores) {
+    SC_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> opened, open());
+    store = std::make_unique<GuardedKvStore>(std::move(opened), counters);
+  }
+  return absl::OkStatus();
+}
+
+void KvTier::InParts(absl::FunctionRef<void(size_t part)> call) {
+  std::latch done(kParts - 1);
+  for (size_t part = 1; part < kParts; ++part) {
+    boost::asio::post(helpers_, [&call, &done, part] {
+      call(part);
+      done.count_down();
+    });
+  }
+  call(0);
+  done.wait();
 }
 
 KvTier::~KvTier() {
@@ -68,28 +89,38 @@ void KvTier::SaveLoop() {
 }
 
 void KvTier::SaveBlocks(const KvSaveTask& task) {
-  const std::vector<KvPart>& parts = pool_.parts();
   const auto n = static_cast<uint32_t>(task.names.size());
   const auto blocks_per_call =
       static_cast<uint32_t>(std::max<uint64_t>(1, kCallBytes / pool_.place_bytes()));
-  for (uint32_t first = 0; first < n; first += blocks_per_call) {
-    const uint32_t n_now = std::min(blocks_per_call, n - first);
-    const Clock::time_point deadline = std::min(Clock::now() + kSaveTime, save_until_.load());
-    std::vector<std::string> entries;
-    std::vector<KvValue> values;
-    entries.reserve(n_now * parts.size());  // the values refer to them
-    for (uint32_t b = first; b < first + n_now; ++b) {
-      for (size_t p = 0; p < parts.size(); ++p) {
-        const KvKey key{.block = task.names[b].key, .layer = static_cast<uint32_t>(parts[p].layer)};
-        entries.push_back(
-            EncodeKvEntry(key, task.names[b].tokens, AsText(pool_.bytes(task.places[b], p))));
-        values.push_back({.key = key, .bytes = entries.back(), .owner = task.names[b].owner});
-      }
+  const uint32_t n_calls = (n + blocks_per_call - 1) / blocks_per_call;
+  std::atomic<uint32_t> next_call{0};
+  const auto save = [&](size_t part) {
+    for (uint32_t i = next_call++; i < n_calls; i = next_call++) {
+      const uint32_t first = i * blocks_per_call;
+      SaveCall(*save_stores_[part], task, first, std::min(blocks_per_call, n - first));
     }
-    const absl::Status put = Clock::now() < deadline ? save_store_->Put(values, deadline)
-                                                     : absl::DeadlineExceededError("");
-    (put.ok() ? n_saved_ : n_dropped_) += n_now;
+  };
+  if (n_calls == 1) return save(0);
+  InParts(save);
+}
+
+void KvTier::SaveCall(KvStore& store, const KvSaveTask& task, uint32_t first, uint32_t n) {
+  const std::vector<KvPart>& parts = pool_.parts();
+  const Clock::time_point deadline = std::min(Clock::now() + kSaveTime, save_until_.load());
+  std::vector<std::string> entries;
+  std::vector<KvValue> values;
+  entries.reserve(n * parts.size());  // the values refer to them
+  for (uint32_t b = first; b < first + n; ++b) {
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const KvKey key{.block = task.names[b].key, .layer = static_cast<uint32_t>(parts[p].layer)};
+      entries.push_back(
+          EncodeKvEntry(key, task.names[b].tokens, AsText(pool_.bytes(task.places[b], p))));
+      values.push_back({.key = key, .bytes = entries.back(), .owner = task.names[b].owner});
+    }
   }
+  const absl::Status put =
+      Clock::now() < deadline ? store.Put(values, deadline) : absl::DeadlineExceededError("");
+  (put.ok() ? n_saved_ : n_dropped_) += n;
 }
 
 void KvTier::Read(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline,
@@ -97,6 +128,35 @@ void KvTier::Read(size_t fetcher, std::span<const KvBlockName> names, Clock::tim
   KvPool::Places taken = pool_.Take(static_cast<uint32_t>(names.size()));
   names = names.first(taken.size());
   if (names.empty()) return;
+  const Clock::time_point began = Clock::now();
+  tried_at_ = began;
+  const size_t n_each = (names.size() + kParts - 1) / kParts;
+  std::array<uint32_t, kParts> n_read{};
+  const auto read = [&](size_t part) {
+    const size_t first = std::min(part * n_each, names.size());
+    const size_t n = std::min(n_each, names.size() - first);
+    if (n == 0) return;
+    n_read[part] =
+        ReadCall(*fetch_stores_[fetcher][part], names.subspan(first, n), taken, first, deadline);
+  };
+  InParts(read);
+  uint32_t n_complete = 0;
+  for (const uint32_t n : n_read) {
+    n_complete += n;
+    if (n < n_each) break;
+  }
+  for (uint32_t i = 0; i < n_complete; ++i) {
+    pool_.Keep(taken[i], names[i]);
+    places.Add(taken.TakeOut(i));
+  }
+  n_fetched_ += n_complete;
+  const std::chrono::duration<double> took = Clock::now() - began;
+  if (n_complete > 0) read_times_.Observe(n_complete, took.count());
+}
+
+uint32_t KvTier::ReadCall(KvStore& store, std::span<const KvBlockName> names,
+                          const KvPool::Places& places, size_t first_place,
+                          Clock::time_point deadline) {
   const std::vector<KvPart>& parts = pool_.parts();
   std::vector<KvKey> keys;
   for (const KvBlockName& name : names) {
@@ -104,25 +164,17 @@ void KvTier::Read(size_t fetcher, std::span<const KvBlockName> names, Clock::tim
       keys.push_back({.block = name.key, .layer = static_cast<uint32_t>(part.layer)});
     }
   }
-  const Clock::time_point began = Clock::now();
-  tried_at_ = began;
-  const auto entries = fetch_stores_[fetcher]->Get(keys, deadline);
-  if (!entries.ok()) return;
-  uint32_t n_complete = 0;
-  while (n_complete < names.size()) {
-    const size_t first = n_complete * parts.size();
+  const auto entries = store.Get(keys, deadline);
+  if (!entries.ok()) return 0;
+  for (uint32_t i = 0; i < names.size(); ++i) {
+    const size_t first = i * parts.size();
     if (!TakeEntries(std::span(keys).subspan(first, parts.size()),
-                     std::span(*entries).subspan(first, parts.size()), names[n_complete],
-                     taken[n_complete])) {
-      break;
+                     std::span(*entries).subspan(first, parts.size()), names[i],
+                     places[first_place + i])) {
+      return i;
     }
-    pool_.Keep(taken[n_complete], names[n_complete]);
-    places.Add(taken.TakeOut(n_complete));
-    ++n_complete;
   }
-  n_fetched_ += n_complete;
-  const std::chrono::duration<double> took = Clock::now() - began;
-  if (n_complete > 0) read_times_.Observe(n_complete, took.count());
+  return static_cast<uint32_t>(names.size());
 }
 
 bool KvTier::TakeEntries(std::span<const KvKey> keys,

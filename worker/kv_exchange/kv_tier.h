@@ -1,8 +1,13 @@
 // A tier below host memory: a disk of this machine (--disk-kv), or the store that servers share
 // (--kv-store). Saving happens on a thread of the tier, so one that hangs does not delay the other.
+//
+// Several threads share the blocks of a call, each with a store of its own. A value is small (a
+// layer of a block), so one thread spends most of its time in system calls and in copying.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <boost/asio/thread_pool.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/closable_queue.h"
 #include "worker/kv_exchange/block_times.h"
@@ -37,7 +43,8 @@ struct KvSaveTask {
 class KvTier {
  public:
   using Clock = KvStore::Clock;
-  static constexpr uint64_t kCallBytes = 16 << 20;  // of values in one call, if they are many
+  static constexpr size_t kParts = 4;               // threads that share the blocks of a call
+  static constexpr uint64_t kCallBytes = 16 << 20;  // of values in a part, if they are many
   // A store for one thread; threads may share one that is thread-safe.
   using Opener = std::function<absl::StatusOr<std::shared_ptr<KvStore>>()>;
 
@@ -50,7 +57,7 @@ class KvTier {
   KvTier(const KvTier&) = delete;
   KvTier& operator=(const KvTier&) = delete;
 
-  std::string name() const { return save_store_->name(); }
+  std::string name() const { return save_stores_.front()->name(); }
   void Save(std::shared_ptr<const KvSaveTask> task);
   // Reads the blocks to new places, from the first on, and keeps and adds these. Stops at a block
   // that the tier lacks, and when the pool has no place. The fetcher's thread calls this.
@@ -65,22 +72,32 @@ class KvTier {
   uint64_t n_fetched() const { return n_fetched_; }
 
  private:
-  KvTier(KvPool* pool, std::shared_ptr<KvStoreCounters> counters)
-      : pool_(*pool), counters_(std::move(counters)) {}
+  KvTier(KvPool* pool, std::shared_ptr<KvStoreCounters> counters, size_t n_helpers)
+      : pool_(*pool), counters_(std::move(counters)), helpers_(n_helpers) {}
+  using Stores = std::array<std::unique_ptr<KvStore>, kParts>;
+  static absl::Status OpenStores(const Opener& open, std::shared_ptr<KvStoreCounters> counters,
+                                 Stores& stores);
+  // Calls it with 0 to kParts - 1, on the caller's thread and on others, and waits for all.
+  void InParts(absl::FunctionRef<void(size_t part)> call);
   void SaveLoop();
   void SaveBlocks(const KvSaveTask& task);
+  void SaveCall(KvStore& store, const KvSaveTask& task, uint32_t first, uint32_t n);
+  // Reads the blocks to these places. Returns how many are complete, from the first on.
+  uint32_t ReadCall(KvStore& store, std::span<const KvBlockName> names,
+                    const KvPool::Places& places, size_t first_place, Clock::time_point deadline);
   bool TakeEntries(std::span<const KvKey> keys, std::span<const std::optional<std::string>> entries,
                    const KvBlockName& name, const KvPool::Place& place);
 
   KvPool& pool_;
   const std::shared_ptr<KvStoreCounters> counters_;
-  std::unique_ptr<KvStore> save_store_;                 // of the save thread
-  std::vector<std::unique_ptr<KvStore>> fetch_stores_;  // of one fetch thread each
+  Stores save_stores_;                // of the save thread
+  std::vector<Stores> fetch_stores_;  // of one fetch thread each
   BlockTimes read_times_;
   std::atomic<Clock::time_point> tried_at_{Clock::time_point::min()};  // the last read
   std::atomic<uint64_t> n_saved_{0}, n_dropped_{0}, n_fetched_{0};     // blocks
   std::atomic<Clock::time_point> save_until_{Clock::time_point::max()};
   ClosableQueue<std::shared_ptr<const KvSaveTask>> saves_;  // the exchange bounds it
+  boost::asio::thread_pool helpers_;                        // of all threads that call InParts
   std::thread saver_;
 };
 
