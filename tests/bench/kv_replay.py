@@ -2,12 +2,13 @@
 """How long streams are silent when the worker of a stage is killed that nobody keeps memory for, with a KV store and without.
 
 usage: kv_replay.py [--like DIR] [--shape opt-125m] [--stages 2] [--lost 1] [--streams 8] [--prompt 1500] [--tokens 200]
-                    [--rounds 3] [--worker-flags "FLAGS"] [--router-flags "FLAGS"] [--out FILE.jsonl]
+                    [--rounds 3] [--store DIR] [--worker-flags "FLAGS"] [--router-flags "FLAGS"] [--store-flags "FLAGS"]
+                    [--out FILE.jsonl]
 Workers are started by hand, as in pods, so the KV cache of a killed one is gone. Every round starts all streams, waits until
-each has its first tokens, kills the worker of one stage with SIGKILL and starts another one at its address. Without a store,
-the pipeline computes all tokens again; with one (a Redis), it reads the blocks. The tokens are compared with those of a run
-in which nothing is killed. Weights are random (only the shape matters). Both pipelines run at the same time and are asked in
-turn.
+each has its first tokens, kills the worker of one stage with SIGKILL and starts another one at its address. Without a
+store, the pipeline computes all tokens again; with one (a Redis, or the folder DIR), it reads the blocks. The tokens are
+compared with those of a run in which nothing is killed. Weights are random (only the shape matters). Both pipelines run at
+the same time and are asked in turn.
 """
 import argparse
 import concurrent.futures
@@ -109,6 +110,8 @@ def main():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--worker-flags", default="--threads 1")
     parser.add_argument("--router-flags", default="")
+    parser.add_argument("--store", type=pathlib.Path, metavar="DIR", help="folder on this machine; default: a Redis")
+    parser.add_argument("--store-flags", default="", help="of the router with a store")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     programs(args.device)
@@ -117,10 +120,10 @@ def main():
     n_same = n_streams = 0
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(model_of_shape(args.like, args.shape))
-        redis = stack.enter_context(RedisServer())
+        url = f"dir:{args.store}" if args.store else stack.enter_context(RedisServer()).url
         log = stack.enter_context(open(args.out.with_suffix(".log") if args.out else "/dev/null", "w"))
         pipelines = {"without": Pipeline(stack, args, model, log),
-                     "with": Pipeline(stack, args, model, log, "--kv-store", redis.url)}
+                     "with": Pipeline(stack, args, model, log, "--kv-store", url, *shlex.split(args.store_flags))}
         for number in range(args.rounds):
             chance = random.Random(number)
             prompts = [chance.choices(range(10, 1000), k=args.prompt) for _ in range(args.streams)]
@@ -146,7 +149,8 @@ def main():
           "command": "tests/bench/kv_replay.py" + f" --like {args.like}" * (args.like != LIKE) +
                      f" --shape {args.shape} --stages {args.stages} --lost {args.lost} --streams {args.streams} "
                      f"--prompt {args.prompt} --tokens {args.tokens} --rounds {args.rounds} --device {args.device} "
-                     f"--worker-flags '{args.worker_flags}' --router-flags '{args.router_flags}'"}, args.out)
+                     f"--worker-flags '{args.worker_flags}' --router-flags '{args.router_flags}'" +
+                     f" --store {args.store} --store-flags '{args.store_flags}'" * bool(args.store)}, args.out)
 
 
 if __name__ == "__main__":
