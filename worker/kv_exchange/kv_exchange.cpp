@@ -125,21 +125,19 @@ KvExchange::~KvExchange() {
   for (std::thread& fetcher : fetchers_) fetcher.join();
 }
 
-KvExchange::Places KvExchange::TakeForSave(uint32_t n) {
+KvSaving KvExchange::TakeForSave(uint32_t n) {
   // Blocks on their way to disk and store may hold half of the memory.
   const uint32_t n_saving = n_saving_;
   const uint32_t most = disk_ || store_ ? std::max(1u, pool_.n_total() / 2) : pool_.n_total();
   Places places = pool_.Take(std::min(n, most - std::min(most, n_saving)));
   n_dropped_ += n - static_cast<uint32_t>(places.size());
-  n_saving_ += static_cast<uint32_t>(places.size());
-  return places;
+  return {std::move(places), &n_saving_};
 }
 
-void KvExchange::Save(Places places, std::vector<KvBlockName> names) {
-  SC_CHECK(places.size() == names.size());
-  for (size_t i = 0; i < places.size(); ++i) pool_.Keep(places[i], names[i]);
-  const auto task =
-      std::make_shared<const KvSaveTask>(std::move(places), std::move(names), &n_saving_);
+void KvExchange::Save(KvSaving saving, std::vector<KvBlockName> names) {
+  SC_CHECK(saving.size() == names.size());
+  for (size_t i = 0; i < saving.size(); ++i) pool_.Keep(saving[i], names[i]);
+  const auto task = std::make_shared<const KvSaveTask>(std::move(saving), std::move(names));
   if (disk_) disk_->Save(task);
   if (store_) store_->Save(task);
 }

@@ -60,10 +60,10 @@ class KvExchange {
   KvStaging* staging() { return staging_ ? &*staging_ : nullptr; }
 
   // Places for so many blocks, or fewer. The others count as dropped.
-  Places TakeForSave(uint32_t n);
+  KvSaving TakeForSave(uint32_t n);
   // The device has filled the places: keeps the blocks under these names, and queues them for disk
   // and store.
-  void Save(Places places, std::vector<KvBlockName> names);
+  void Save(KvSaving saving, std::vector<KvBlockName> names);
 
   // Receives the answers to the epoch's fetches, on threads of the exchange. EndEpoch ends them and
   // forgets what was fetched; no call follows. In between, each fetch is answered once.

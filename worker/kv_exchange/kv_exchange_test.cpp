@@ -31,7 +31,7 @@ struct Fixture {
   }
   // Saves blocks [first, first + n); returns how many of them had room.
   uint32_t Save(int first, uint32_t n) {
-    KvExchange::Places places = exchange->TakeForSave(n);
+    KvSaving places = exchange->TakeForSave(n);
     std::vector<KvBlockName> names;
     for (size_t b = 0; b < places.size(); ++b) {
       const int i = first + static_cast<int>(b);
@@ -125,11 +125,18 @@ TEST_CASE("KV exchange: memory is bounded; what does not fit is dropped, or not 
 TEST_CASE("KV exchange: what is being saved holds half of the memory at most") {
   TempDir dir;
   Fixture fixture({.host_bytes = kBlockBytes * 8, .store = "dir:" + dir.path()});
-  const KvExchange::Places places = fixture.exchange->TakeForSave(6);
+  const KvSaving places = fixture.exchange->TakeForSave(6);
   CHECK(places.size() == 4);
   CHECK(fixture.exchange->TakeForSave(1).empty());
   CHECK(fixture.exchange->Stats().dropped_blocks() == 3);
   CHECK(fixture.exchange->Stats().waiting_blocks() == 4);
+}
+
+TEST_CASE("KV exchange: blocks whose step was lost hold no memory") {
+  TempDir dir;
+  Fixture fixture({.host_bytes = kBlockBytes * 8, .store = "dir:" + dir.path()});
+  for (int i = 0; i < 3; ++i) CHECK(fixture.exchange->TakeForSave(6).size() == 4);
+  CHECK(fixture.exchange->Stats().waiting_blocks() == 0);
 }
 
 TEST_CASE("KV exchange: damaged and foreign entries are misses") {

@@ -27,9 +27,23 @@ std::string_view AsText(std::span<const unsigned char> bytes) {
 
 }  // namespace
 
-KvSaveTask::KvSaveTask(KvPool::Places held, std::vector<KvBlockName> their_names,
-                       std::atomic<uint32_t>* n_held)
-    : places(std::move(held)), names(std::move(their_names)), n_held_(n_held) {}
+KvSaving::KvSaving(KvPool::Places places, std::atomic<uint32_t>* n_held)
+    : places_(std::move(places)), n_held_(n_held) {
+  *n_held_ += static_cast<uint32_t>(places_.size());
+}
+
+KvSaving& KvSaving::operator=(KvSaving&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  places_ = std::move(other.places_);
+  n_held_ = std::exchange(other.n_held_, nullptr);
+  return *this;
+}
+
+void KvSaving::Release() {
+  if (n_held_ != nullptr) *n_held_ -= static_cast<uint32_t>(places_.size());
+  n_held_ = nullptr;
+}
 
 absl::StatusOr<std::unique_ptr<KvTier>> KvTier::Open(KvPool* pool,
                                                      std::shared_ptr<KvStoreCounters> counters,

@@ -25,25 +25,38 @@
 
 namespace stagecoach::worker {
 
-// Blocks that are to be saved, held until all tiers have them. `n_held` counts them until then.
-struct KvSaveTask {
-  KvSaveTask(KvPool::Places places, std::vector<KvBlockName> names, std::atomic<uint32_t>* n_held);
-  ~KvSaveTask() { *n_held_ -= static_cast<uint32_t>(places.size()); }
-  KvSaveTask(const KvSaveTask&) = delete;
-  KvSaveTask& operator=(const KvSaveTask&) = delete;
+// Places that the device fills with blocks to save, and then these blocks, until all tiers have
+// them. A counter counts the places as long as they are held, whatever becomes of the step.
+class KvSaving {
+ public:
+  KvSaving() = default;
+  // `n_held` outlives this.
+  KvSaving(KvPool::Places places, std::atomic<uint32_t>* n_held);
+  KvSaving(KvSaving&& other) noexcept { *this = std::move(other); }
+  KvSaving& operator=(KvSaving&& other) noexcept;
+  ~KvSaving() { Release(); }
 
-  const KvPool::Places places;
-  const std::vector<KvBlockName> names;
+  bool empty() const { return places_.empty(); }
+  size_t size() const { return places_.size(); }
+  const KvPool::Place& operator[](size_t i) const { return places_[i]; }
 
  private:
-  std::atomic<uint32_t>* const n_held_;
+  void Release();
+
+  KvPool::Places places_;
+  std::atomic<uint32_t>* n_held_ = nullptr;  // null: there are no places
+};
+
+struct KvSaveTask {
+  KvSaving places;
+  std::vector<KvBlockName> names;
 };
 
 // Thread-safe.
 class KvTier {
  public:
   using Clock = KvStore::Clock;
-  static constexpr size_t kParts = 4;               // threads that share the blocks of a call
+  static constexpr size_t kParts = 8;               // threads that share the blocks of a call
   static constexpr uint64_t kCallBytes = 16 << 20;  // of values in a part, if they are many
   // A store for one thread; threads may share one that is thread-safe.
   using Opener = std::function<absl::StatusOr<std::shared_ptr<KvStore>>()>;

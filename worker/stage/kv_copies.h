@@ -20,7 +20,7 @@ namespace stagecoach::worker {
 
 // What is to be done when the device has finished a step.
 struct KvAfterStep {
-  KvExchange::Places saved;
+  KvSaving saved;
   std::vector<KvBlockName> names;
   std::vector<uint64_t> forgotten_fetches;  // the device may read their memory until then
 };
