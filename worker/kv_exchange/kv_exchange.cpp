@@ -26,7 +26,7 @@ using Clock = KvStore::Clock;
 // What slow tiers cost a request at most; recomputing has then begun late.
 constexpr auto kFetchTime = std::chrono::seconds(2);
 // A tier is asked for few blocks first: often it has none of them.
-constexpr uint32_t kFirstBlocks = 4;
+constexpr uint32_t kFirstBlocks = KvTier::kParts;
 // Decode steps tell nothing about prompts.
 constexpr uint64_t kLeastRows = 64;
 

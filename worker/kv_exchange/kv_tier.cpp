@@ -18,6 +18,9 @@ namespace {
 
 constexpr auto kSaveTime = std::chrono::seconds(5);   // limit of one call
 constexpr auto kFlushTime = std::chrono::seconds(5);  // at the end of the process
+// A tier must be so many times as fast as computing. What computing takes is an average over all
+// positions, and a block at the beginning of a prompt takes less.
+constexpr double kLeastGain = 1.5;
 // A tier that is too slow to be worth it is measured again after this time.
 constexpr auto kRetryTime = std::chrono::seconds(10);
 
@@ -210,7 +213,8 @@ bool KvTier::TakeEntries(std::span<const KvKey> keys,
 
 bool KvTier::IsFaster(uint32_t n_blocks, double recompute_s) {
   // A few calls of growing sizes show what larger ones take.
-  if (recompute_s == 0 || read_times_.SecondsFor(n_blocks, /*fixed=*/true) < recompute_s) {
+  if (recompute_s == 0 ||
+      kLeastGain * read_times_.SecondsFor(n_blocks, /*fixed=*/true) < recompute_s) {
     return true;
   }
   return Clock::now() >= tried_at_.load() + kRetryTime;
