@@ -64,8 +64,8 @@ securityContext:
 {{- if .Values.tls.existingSecret }}, scheme: HTTPS{{ end }}
 {{- end }}
 
-{{/* The journal's URL is in the environment, because everybody on the node can read a process's flags. Its name is that
-of the pipeline, whichever pod runs it. */}}
+{{/* The URLs of journal and KV store are in the environment, because everybody on the node can read a process's flags. The
+journal's name is that of the pipeline, whichever pod runs it. */}}
 {{- define "stagecoach.routerEnv" -}}
 {{- if .Values.leaderWorkerSet.enabled }}
 - name: POD_NAME
@@ -76,6 +76,11 @@ of the pipeline, whichever pod runs it. */}}
 - name: POD_IP
   valueFrom:
     fieldRef: {fieldPath: status.podIP}
+{{- end }}
+{{- with .Values.kvTiers.store.existingSecret }}
+- name: STAGECOACH_KV_STORE
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: url}
 {{- end }}
 {{- with .Values.router.journal }}
 {{- if .existingSecret }}
@@ -138,6 +143,9 @@ args:
   {{- end }}
   {{- with $.Values.worker.kvMemory }}
   - --kv-memory={{ . }}
+  {{- end }}
+  {{- with $.Values.kvTiers.hostMemory }}
+  - --host-kv={{ . }}
   {{- end }}
   {{- if $.Values.auth.existingSecret }}
   - --api-keys=/etc/stagecoach/auth/api-keys

@@ -253,6 +253,18 @@ def test_the_journal_s_url_is_no_flag_and_each_pipeline_has_a_name():
     assert env["STAGECOACH_JOURNAL"]["value"] == "$(JOURNAL_URL)?name=serving.$(POD_NAME)"
 
 
+@pytest.mark.parametrize("nodes, policy", [(1, ROUTER), (2, WORKERS)])
+def test_the_store_s_url_is_no_flag_and_the_stages_reach_it(nodes, policy):
+    manifests = Manifests(render(**{"kvTiers.store.existingSecret": "kv", "kvTiers.store.port": 6381, "kvTiers.hostMemory": "4GiB",
+                                    "nodes": nodes}))
+    router = router_of(manifests)
+    env = {one["name"]: one for one in router["env"]}
+    assert env["STAGECOACH_KV_STORE"]["valueFrom"] == {"secretKeyRef": {"name": "kv", "key": "url"}}
+    assert "--host-kv=4GiB" in router["args"]
+    egress = manifests.one("NetworkPolicy", policy)["spec"]["egress"]
+    assert 6381 in {port["port"] for rule in egress for port in rule.get("ports", [])}
+
+
 def test_the_journal_can_be_on_a_volume():
     router = router_of(Manifests(render(**{"router.journal.volume.emptyDir.sizeLimit": "1Gi"})))
     (folder,) = [one["value"] for one in router["env"] if one["name"] == "STAGECOACH_JOURNAL"]
