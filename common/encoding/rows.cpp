@@ -37,14 +37,33 @@ const std::array<float, 256>& Fp8Values() {
   return values;
 }
 
+// The value of each code at each scale. A device that expands experts needs 10^10 of them.
+using MxFp4Values = std::array<std::array<float, 16>, 256>;
+const MxFp4Values& AllMxFp4Values() {
+  static const MxFp4Values values = [] {
+    constexpr std::array<float, 8> kSizes = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    MxFp4Values all;
+    for (int scale = 0; scale < 256; ++scale) {
+      for (size_t code = 0; code < 8; ++code) {
+        const float size = std::ldexp(kSizes[code], scale - 127);
+        all[static_cast<size_t>(scale)][code] = size;
+        all[static_cast<size_t>(scale)][code + 8] = -size;
+      }
+    }
+    return all;
+  }();
+  return values;
+}
+
 void DecodeMxFp4(const Encoding& encoding, const uint8_t* bytes, size_t cols, float* out) {
-  constexpr std::array<float, 8> kSizes = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const MxFp4Values& values = AllMxFp4Values();
   const GroupedRow<const uint8_t> row = GroupedRowAt(encoding, cols, bytes);
-  for (size_t i = 0; i < cols; ++i) {
-    const int code = row.codes[i / 2] >> (i % 2 * 4) & 15;
-    const float size = std::ldexp(kSizes[static_cast<size_t>(code & 7)],
-                                  row.scales[i / GroupOf(encoding, cols)] - 127);
-    out[i] = code >= 8 ? -size : size;
+  const size_t group = GroupOf(encoding, cols);
+  for (size_t first = 0, g = 0; first < cols; first += group, ++g) {
+    const std::array<float, 16>& of_scale = values[row.scales[g]];
+    for (size_t i = first; i < std::min(first + group, cols); ++i) {
+      out[i] = of_scale[row.codes[i / 2] >> (i % 2 * 4) & 15];
+    }
   }
 }
 

@@ -33,6 +33,13 @@ TEST_CASE("MXFP4 has the values of e2m1, times a power of 2 for 32 inputs") {
   const std::vector<float> expected = {0, 0.5f,  1,  1.5f,  2,  3,  4,  6,
                                        0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
   for (size_t i = 0; i < 64; ++i) CHECK(values[i] == expected[i % 16] * (i < 32 ? 1 : 0.125f));
+
+  row[0] = 0;  // the smallest scale; 0.5 times it is still exact
+  row[1] = 254;
+  DecodeRows(MxFp4Encoding(), row.data(), 1, 64, values.data());
+  CHECK(values[1] == 0x1p-128f);
+  CHECK(values[32 + 2] == 0x1p127f);
+  CHECK(std::isinf(values[32 + 7]));
 }
 
 TEST_CASE("a row of grouped codes is scale * (code - zero)") {

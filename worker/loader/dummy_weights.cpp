@@ -43,8 +43,8 @@ class DummyWeights final : public WeightSource {
     const TensorRequest& tensor = requests_[request];
     rows_.resize(static_cast<size_t>(n_rows * tensor.cols));
     if (const std::optional<Encoding> encoding = ImpliedEncoding(tensor)) {
-      DecodeRows(*encoding, StoredRows(request, first_row, n_rows), static_cast<size_t>(n_rows),
-                 static_cast<size_t>(tensor.cols), rows_.data());
+      DecodeSideBySide(*encoding, StoredRows(request, first_row, n_rows),
+                       static_cast<size_t>(n_rows), static_cast<size_t>(tensor.cols), rows_.data());
       return {rows_.data(), DType::kF32};
     }
     const uint64_t key = KeyOf(tensor);

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/encoding/rows.h"
+#include "worker/loader/side_by_side.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -76,8 +77,8 @@ RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t 
   const std::optional<DType> plain = PlainDType(KnownCode(*tensor.stored));
   if (!plain) {
     copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
-    DecodeRows(KnownCode(*tensor.stored), data, static_cast<size_t>(n_rows),
-               static_cast<size_t>(tensor.cols), copy_.data());
+    DecodeSideBySide(KnownCode(*tensor.stored), data, static_cast<size_t>(n_rows),
+                     static_cast<size_t>(tensor.cols), copy_.data());
     return {copy_.data(), DType::kF32};
   }
   if (reinterpret_cast<uintptr_t>(data) % DTypeBytes(*plain) == 0) return {data, *plain};
@@ -132,8 +133,8 @@ const std::byte* RowReader::Assembled(const PlacedTensor& tensor, int64_t first_
 RowsView RowReader::Decoded(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
   const size_t n = static_cast<size_t>(n_rows), cols = static_cast<size_t>(tensor.cols);
   copy_.resize(n * cols);
-  DecodeRows(tensor.quantized->encoding(), Assembled(tensor, first_row, n_rows), n, cols,
-             copy_.data());
+  DecodeSideBySide(tensor.quantized->encoding(), Assembled(tensor, first_row, n_rows), n, cols,
+                   copy_.data());
   const std::span<const int32_t> order = tensor.quantized->order();
   if (!order.empty()) {
     std::vector<float> stored(cols);
