@@ -108,9 +108,10 @@ class CudaOps final : public Ops {
     stream_.block_shared_bytes = properties_.sharedMemPerBlockOptin;
     stream_.overlaps = properties_.major >= 9;
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
+    // Off: to compare.
     const char* const grouped = std::getenv("STAGECOACH_GROUPED_GEMM");
     stream_.groups_gemms =
-        stream_.is_hopper && grouped != nullptr && std::string_view(grouped) == "on";
+        stream_.is_hopper && (grouped == nullptr || std::string_view(grouped) != "off");
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
     for (cudaEvent_t& event : marks_) {

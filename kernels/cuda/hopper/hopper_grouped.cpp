@@ -41,10 +41,10 @@ cudaError_t MakeMatrixMaps(std::span<const Matrix> matrices, unsigned char* maps
 int32_t HopperGroupedTileRows(int32_t n_rows, int32_t n_matrices) {
   // Few matrices should have more rows than a tile.
   const int32_t of_matrix = n_rows / n_matrices;
-  for (const int32_t rows : {16, 32}) {
+  for (const int32_t rows : {16, 32, 64}) {
     if (2 * of_matrix <= rows) return rows;
   }
-  return 64;
+  return 128;
 }
 
 cudaError_t HopperGroupedGemm(const Stream& stream, const HopperGroupedArgs& args) {

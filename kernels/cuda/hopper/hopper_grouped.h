@@ -28,7 +28,7 @@ cudaError_t MakeMatrixMaps(std::span<const Matrix> matrices, unsigned char* maps
 // Rows per tile, a multiple of kMaxSkinnyRows, that suit `n_rows` rows of `n_matrices` matrices.
 int32_t HopperGroupedTileRows(int32_t n_rows, int32_t n_matrices);
 // All of them, for tests.
-inline constexpr int32_t kHopperGroupedTileRows[] = {16, 32, 64};
+inline constexpr int32_t kHopperGroupedTileRows[] = {16, 32, 64, 128};
 
 struct HopperGroupedArgs {
   ConstAct x;        // [n_rows, cols], sorted as the tiles are

@@ -21,7 +21,7 @@ struct HopperGroupedParams {
   void* y;  // [n_rows, n_outputs]
   int32_t n_outputs;
   int32_t cols;
-  int32_t tile_rows;  // <= 64; the MMA reads a warpgroup's 64, and the others' results are dropped
+  int32_t tile_rows;  // a warpgroup's MMA reads 64, and the results of rows beyond are dropped
   int32_t stage_bytes, n_stages;
   Activation activation;  // if gated
 };
@@ -56,22 +56,23 @@ struct GroupedUnit {
 template <typename T, typename Tile>
 __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     HopperGroupedKernel(const __grid_constant__ HopperGroupedParams p) {
-  constexpr int kCopier = kWarpgroupThreads;  // the thread that issues copies
-  static_assert(Tile::kWarpgroups == 1 && Tile::kBlocks == 1 && Tile::kSlabs == 1);
-  static_assert(Tile::kOutputs % kMatrixBoxRows == 0);
+  constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that issues copies
+  static_assert(Tile::kBlocks == 1 && Tile::kSlabs == 1 && Tile::kOutputs % kMatrixBoxRows == 0);
   extern __shared__ unsigned char dynamic_shared[];
   const uint32_t memory = ptx::SharedAddress(dynamic_shared);
   const uint32_t stages = (memory + Tile::kBarrierBytes + 1023) / 1024 * 1024;
   const auto filled = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16; };
   const auto emptied = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16 + 8; };
   const int thread = static_cast<int>(threadIdx.x);
-  const int n_stages = p.n_stages;
-  const int input_bytes = p.tile_rows * Tile::kRowBytes;
+  const int stage_bytes = Tile::kFixedStages ? Tile::StageBytes(Tile::kRows) : p.stage_bytes;
+  const int n_stages = Tile::kFixedStages ? Tile::Stages(Tile::kRows) : p.n_stages;
+  const int tile_rows = Tile::kFixedStages ? Tile::kRows : p.tile_rows;
+  const int input_bytes = tile_rows * Tile::kRowBytes;
   if (thread == 0) {
     ptx::PrefetchMap(&p.x);
     for (int i = 0; i < n_stages; ++i) {
       ptx::InitBarrier(filled(i), 1);
-      ptx::InitBarrier(emptied(i), 1);
+      ptx::InitBarrier(emptied(i), Tile::kWarpgroups);
     }
     ptx::FenceBarrierInit();
   }
@@ -83,13 +84,14 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
   const auto n_all_units = [&] { return LoadPlan(p.n_tiles) * n_across; };
   const auto load_tile = [&](int unit) { return LoadPlan(p.tiles + unit / n_across); };
   const auto unit_of = [&](const RowTile& tile, int unit) {
-    return GroupedUnit(tile, unit, n_across, p.tile_rows, Tile::kOutputs);
+    return GroupedUnit(tile, unit, n_across, tile_rows, Tile::kOutputs);
   };
 
   if (thread >= kCopier) {
+    if constexpr (Tile::kWarpgroups > 1) ptx::GiveBackRegisters<40>();
     if (thread == kCopier) {
       const auto inputs = [&](int stage) {
-        return stages + static_cast<uint32_t>(stage * p.stage_bytes);
+        return stages + static_cast<uint32_t>(stage * stage_bytes);
       };
       const auto announce = [&](int stage) {
         ptx::ArriveAndExpect(filled(stage),
@@ -116,6 +118,7 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
       if (first_unit < n_units) {
         tile = load_tile(first_unit);
         const GroupedUnit first = unit_of(tile, first_unit);
+        ptx::AcquireMap(p.w + first.matrix);
         for (int i = 0; i < n_early; ++i) {
           announce(i);
           copy_weights(first, i, i);
@@ -138,25 +141,41 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
           }
           copy_inputs(work, step, turn.stage);
           turn.Next(n_stages);
-          if (step == 1 && has_next) ptx::PrefetchMap(p.w + tile.matrix);
+          if (step == min(1, n_steps - 1) && has_next && tile.matrix != work.matrix) {
+            ptx::AcquireMap(p.w + tile.matrix);
+            ptx::PrefetchMap(p.w + tile.matrix);
+          }
         }
         is_first = false;
       }
     }
   } else {
+    if constexpr (Tile::kWarpgroups > 1) ptx::TakeRegisters<232>();
     WaitForPrevious();
     LetNextStart();
-    const int warp = thread / kWarpThreads, lane = thread % kWarpThreads;
+    const int warpgroup = thread / kWarpgroupThreads;
+    const int warp = thread / kWarpThreads % 4, lane = thread % kWarpThreads;
+    const bool is_first_of_group = thread % kWarpgroupThreads == 0;
+    // All warps of a warpgroup have read a stage when its MMA is done, so one thread speaks for it.
     const auto give_back = [&](int stage) {
-      if (thread == 0) ptx::Arrive(emptied(stage));
+      if (is_first_of_group) ptx::Arrive(emptied(stage));
     };
     float sums[Tile::kWeights / 2];
+    HeldTile<T, Tile::kGated, Tile::kSums> held;
+    GroupedStore to{p.y, 0, p.n_outputs, p.activation};
+    // Only tiles of two warpgroups hold results back. With one, there are few rows, and the stages
+    // fill while results are stored.
+    constexpr bool kHolds = Tile::kWarpgroups > 1;
+    constexpr int kPiecesOfStep = held.kPieces > 8 ? 2 : 1;
+    constexpr int kHoldSteps = held.kPieces / kPiecesOfStep;
     StageTurn turn;
     int before = 0;  // the stage of the previous step
-    const auto multiply = [&](int step) {
+    // meanwhile() runs while the tensor cores work.
+    const auto multiply = [&](int step, const auto& meanwhile) {
       ptx::Wait(filled(turn.stage), turn.parity);
-      const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * p.stage_bytes);
-      const uint64_t a = WgmmaMatrix(stage);
+      const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
+      const uint64_t a =
+          WgmmaMatrix(stage + static_cast<uint32_t>(warpgroup * kWarpgroupRows * Tile::kRowBytes));
       const uint64_t b = WgmmaMatrix(stage + static_cast<uint32_t>(input_bytes));
       FenceAccumulators(sums);
       BeginWgmma();
@@ -166,10 +185,25 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
       }
       CommitWgmma();
       FenceAccumulators(sums);
+      meanwhile();
       WaitForWgmma<1>();
       if (step > 0) give_back(before);
       before = turn.stage;
       turn.Next(n_stages);
+    };
+    // For a warpgroup without rows. Nothing but the MMA keeps the warps of a warpgroup together, so
+    // one thread alone passes all stages on, and the others wait for it. A warp that is late would
+    // otherwise find a stage that has been filled twice, which looks like never.
+    const auto pass_stages_on = [&] {
+      for (int step = 0; step < n_steps; ++step) {
+        if (is_first_of_group) {
+          ptx::Wait(filled(turn.stage), turn.parity);
+          give_back(turn.stage);
+        }
+        turn.Next(n_stages);
+      }
+      __syncwarp();
+      ptx::SyncThreads<kWarpgroupThreads>(1 + warpgroup);
     };
     const int n_units = n_all_units();
     RowTile tile{};
@@ -177,13 +211,37 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     for (int unit = first_unit; unit < n_units; unit += n_blocks) {
       const GroupedUnit work = unit_of(tile, unit);
       if (unit + n_blocks < n_units) tile = load_tile(unit + n_blocks);
-      for (int step = 0; step < n_steps; ++step) multiply(step);
+      const int first_row = work.row + warpgroup * kWarpgroupRows;
+      int step = 0;
+      if constexpr (kHolds) {
+        if (first_row >= work.end) {
+          if (held.any) held.StoreAll(to, lane % 4);
+          pass_stages_on();
+          continue;
+        }
+        if (held.any) {
+          [&]<int... kStep>(std::integer_sequence<int, kStep...>) __attribute__((always_inline)) {
+            (multiply(kStep,
+                      [&] {
+                        held.template Store<kStep * kPiecesOfStep>(to, lane % 4);
+                        if constexpr (kPiecesOfStep > 1) {
+                          held.template Store<kStep * kPiecesOfStep + 1>(to, lane % 4);
+                        }
+                      }),
+             ...);
+          }
+          (std::make_integer_sequence<int, kHoldSteps>{});
+          step = kHoldSteps;
+        }
+      }
+      for (; step < n_steps; ++step) multiply(step, [] {});
       WaitForWgmma<0>();
       FenceAccumulators(sums);
       give_back(before);
-      HeldTile<T, Tile::kGated, Tile::kSums> results;
-      results.Take(sums, work.row + warp * 16 + lane / 4, work.output);
-      results.StoreAll(GroupedStore{p.y, work.end, p.n_outputs, p.activation}, lane % 4);
+      held.Take(sums, first_row + warp * 16 + lane / 4, work.output);
+      to.n_rows = work.end;
+      const bool is_last = unit + n_blocks >= n_units;
+      if (!kHolds || is_last || n_steps < kHoldSteps) held.StoreAll(to, lane % 4);
     }
   }
 }

@@ -36,6 +36,10 @@ cudaError_t RunGroupedTile(const Stream& stream, const HopperGroupedArgs& args) 
 
 template <typename T, bool kGated>
 cudaError_t RunGrouped(const Stream& stream, const HopperGroupedArgs& args) {
+  if (args.tile_rows > kWarpgroupRows) {
+    return RunGroupedTile<T, TileShape{.warpgroups = 2, .weights = 256, .gated = kGated}>(stream,
+                                                                                          args);
+  }
   if (args.tile_rows >= 32) {
     return RunGroupedTile<T, TileShape{.warpgroups = 1, .weights = 256, .gated = kGated}>(stream,
                                                                                           args);

@@ -67,6 +67,12 @@ __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t parity) {
   }
 }
 
+// A barrier of kThreads threads, whole warps. barrier: 1 to 15, because 0 is __syncthreads'.
+template <int kThreads>
+__device__ __forceinline__ void SyncThreads(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+
 // Makes threads' writes to shared memory visible to warpgroup MMAs after the next barrier.
 __device__ __forceinline__ void FenceShared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -101,6 +107,11 @@ __device__ __forceinline__ void CopyBoxToMany(uint32_t to, const void* map, cons
 
 __device__ __forceinline__ void PrefetchMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Copies of this CTA see a tensor map in device memory that a copy or another kernel has written.
+__device__ __forceinline__ void AcquireMap(const void* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }
 
 __device__ __forceinline__ uint32_t BlockOfCluster() {
