@@ -12,16 +12,19 @@ constexpr int kGroupingThreads = 1024;
 static_assert(kGroupingThreads >= kMaxExperts && kGroupingThreads == 32 * kWarpThreads);
 constexpr int kLoadsTogether = 8;  // of a thread that counts or places pairs
 
-// Calls use(pair, expert) for each pair, in the CTA's threads.
+// Calls use(pair, expert) for each pair of the CTA's part, in its threads.
 template <typename Use>
 __device__ __forceinline__ void ForEachPair(const GroupPairsArgs& p, const Use& use) {
+  const int64_t part = blockIdx.x, n_parts = gridDim.x;
+  const auto begin = static_cast<int32_t>(p.n_pairs * part / n_parts);
+  const auto end = static_cast<int32_t>(p.n_pairs * (part + 1) / n_parts);
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  for (int32_t first = thread; first < p.n_pairs; first += kLoadsTogether * kGroupingThreads) {
+  for (int32_t first = begin + thread; first < end; first += kLoadsTogether * kGroupingThreads) {
     int32_t experts[kLoadsTogether];
 #pragma unroll
     for (int k = 0; k < kLoadsTogether; ++k) {
       const int32_t pair = first + k * kGroupingThreads;
-      experts[k] = pair < p.n_pairs ? p.experts[pair] : -1;
+      experts[k] = pair < end ? p.experts[pair] : -1;
     }
 #pragma unroll
     for (int k = 0; k < kLoadsTogether; ++k) {
@@ -55,32 +58,75 @@ __device__ __forceinline__ int32_t SumOfLower(int32_t value, int32_t* shared) {
   return shared[warp] + up_to - value;
 }
 
-// One CTA.
+// counts: [kMaxExperts] in shared memory, the pairs of each expert in the CTA's part.
+__device__ __forceinline__ void CountPairs(const GroupPairsArgs& p, int32_t* counts) {
+  counts[threadIdx.x] = 0;
+  __syncthreads();
+  ForEachPair(p, [&](int32_t, int32_t expert) { atomicAdd(&counts[expert], 1); });
+  __syncthreads();
+}
+
+// One CTA per part.
+__global__ void __launch_bounds__(kGroupingThreads) CountPairsKernel(const GroupPairsArgs p) {
+  __shared__ int32_t counts[kMaxExperts];
+  LetNextStart();
+  WaitForPrevious();
+  CountPairs(p, counts);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < p.n_experts) {
+    p.counts[static_cast<int32_t>(blockIdx.x) * p.n_experts + thread] = counts[thread];
+  }
+}
+
+// A thread's expert.
+struct ExpertCount {
+  int32_t n = 0;       // pairs
+  int32_t before = 0;  // pairs in lower parts
+};
+
+__device__ __forceinline__ ExpertCount SumCounts(const GroupPairsArgs& p, int32_t expert) {
+  ExpertCount sum;
+  if (expert >= p.n_experts) return sum;
+  const auto own = static_cast<int32_t>(blockIdx.x), n_parts = static_cast<int32_t>(gridDim.x);
+#pragma unroll 8
+  for (int32_t part = 0; part < n_parts; ++part) {
+    const int32_t n = p.counts[part * p.n_experts + expert];
+    sum.n += n;
+    sum.before += part < own ? n : 0;
+  }
+  return sum;
+}
+
+// One CTA per part; with several, CountPairsKernel was before this.
 __global__ void __launch_bounds__(kGroupingThreads) GroupPairsKernel(const GroupPairsArgs p) {
-  __shared__ int32_t next[kMaxExperts];  // pairs of an expert; later, the place of its next pair
+  __shared__ int32_t next[kMaxExperts];  // the place of an expert's next pair
   __shared__ int32_t rows_of_warps[32], tiles_of_warps[32];
   LetNextStart();
   WaitForPrevious();
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  next[thread] = 0;
-  __syncthreads();
-  ForEachPair(p, [](int32_t, int32_t expert) { atomicAdd(&next[expert], 1); });
-  __syncthreads();
-  const int32_t n = thread < p.n_experts ? next[thread] : 0;
-  const int32_t n_tiles = (n + p.tile_rows - 1) / p.tile_rows;
+  ExpertCount count;
+  if (gridDim.x > 1) {
+    count = SumCounts(p, thread);
+  } else {
+    CountPairs(p, next);
+    count.n = thread < p.n_experts ? next[thread] : 0;
+  }
+  const int32_t n = count.n, n_tiles = (n + p.tile_rows - 1) / p.tile_rows;
   const int32_t first_row = SumOfLower(n, rows_of_warps);
   const int32_t first_tile = SumOfLower(n_tiles, tiles_of_warps);
-  next[thread] = first_row;
-  if (thread == kGroupingThreads - 1) *p.n_tiles = first_tile + n_tiles;
-  for (int32_t i = 0; i < n_tiles; ++i) {
-    if (p.groups != nullptr) {
-      p.groups[first_tile + i] = {thread, first_row + i * p.tile_rows,
-                                  min(n - i * p.tile_rows, p.tile_rows)};
-    } else {
-      const int32_t before = i / kMaxRunTiles * kMaxRunTiles;  // tiles before this run
-      p.tiles[first_tile + i] = {thread, first_row + before * p.tile_rows,
-                                 min(n - before * p.tile_rows, kMaxRunTiles * p.tile_rows),
-                                 first_tile + before};
+  next[thread] = first_row + count.before;
+  if (blockIdx.x == 0) {
+    if (thread == kGroupingThreads - 1) *p.n_tiles = first_tile + n_tiles;
+    for (int32_t i = 0; i < n_tiles; ++i) {
+      if (p.groups != nullptr) {
+        p.groups[first_tile + i] = {thread, first_row + i * p.tile_rows,
+                                    min(n - i * p.tile_rows, p.tile_rows)};
+      } else {
+        const int32_t before = i / kMaxRunTiles * kMaxRunTiles;  // tiles before this run
+        p.tiles[first_tile + i] = {thread, first_row + before * p.tile_rows,
+                                   min(n - before * p.tile_rows, kMaxRunTiles * p.tile_rows),
+                                   first_tile + before};
+      }
     }
   }
   __syncthreads();
@@ -154,7 +200,13 @@ __global__ void CombineKernel(const CombineArgs p) {
 
 cudaError_t GroupPairs(const Stream& stream, const GroupPairsArgs& args) {
   SC_CHECK(args.n_experts <= kMaxExperts && (args.groups == nullptr) != (args.tiles == nullptr));
-  return Launch<&GroupPairsKernel>(stream, {.grid = dim3(1), .block = kGroupingThreads}, args);
+  const int32_t n_parts = GroupingParts(args.n_pairs);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_parts)), .block = kGroupingThreads};
+  if (n_parts > 1) {
+    const cudaError_t error = Launch<&CountPairsKernel>(stream, shape, args);
+    if (error != cudaSuccess) return error;
+  }
+  return Launch<&GroupPairsKernel>(stream, shape, args);
 }
 
 cudaError_t SortRows(const Stream& stream, const SortRowsArgs& args) {

@@ -1,6 +1,7 @@
 // The rows of experts: sorted by expert, and added up again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device/launch.h"
@@ -16,6 +17,14 @@ inline bool IsPlain(const ExpertMlpArgs& args) {
   return args.up_bias == nullptr && args.clamped.limit <= 0;
 }
 
+// In how many parts pairs are sorted, side by side. For few pairs, a second kernel would take
+// longer than it saves.
+inline int32_t GroupingParts(int64_t n_pairs) {
+  constexpr int64_t kFewPairs = 8192, kPairsOfPart = 1024, kMostParts = 128;
+  if (n_pairs <= kFewPairs) return 1;
+  return static_cast<int32_t>(std::min((n_pairs + kPairsOfPart - 1) / kPairsOfPart, kMostParts));
+}
+
 // Sorts pairs of a row and an expert by expert. P: number of pairs. One of groups and tiles is
 // null.
 struct GroupPairsArgs {
@@ -26,6 +35,7 @@ struct GroupPairsArgs {
   int32_t* n_tiles;   // [1]: number of groups or tiles
   RowGroup* groups;   // [n_tiles]
   RowTile* tiles;     // [n_tiles]
+  int32_t* counts;    // [GroupingParts(P), n_experts]: scratch
   int32_t* order;     // [P]: the pairs, sorted
   int32_t* places;    // [P]: each pair's index in `order`
 };

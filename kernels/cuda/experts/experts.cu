@@ -118,6 +118,8 @@ GroupPairsArgs Grouping(const ExpertMlpArgs& args, const Parts& parts) {
           .n_tiles = parts.At<int32_t>(parts.layout.n_groups),
           .groups = nullptr,
           .tiles = nullptr,
+          // The grouping is done before `up` is written. It is large enough: a part has 1024 pairs.
+          .counts = parts.At<int32_t>(parts.layout.up),
           .order = parts.At<int32_t>(parts.layout.order),
           .places = parts.At<int32_t>(parts.layout.places)};
 }

@@ -59,6 +59,8 @@ void CheckEveryTileHeight(Ops& reference, Ops& ops, const cuda::Stream& stream, 
 
   // The rows are sorted already, so their grouping only makes the tiles.
   const Ids chosen(ops, experts), order(ops, experts), places(ops, experts);
+  const Ids counts(
+      ops, std::vector<int32_t>(static_cast<size_t>(cuda::GroupingParts(n_rows) * n_matrices)));
   const int32_t max_tiles = n_rows / 16 + n_matrices + 1;
   const Buffer tiles = *ops.Allocate(static_cast<size_t>(max_tiles) * sizeof(cuda::RowTile));
   const Ids n_tiles(ops, {0});
@@ -80,6 +82,7 @@ void CheckEveryTileHeight(Ops& reference, Ops& ops, const cuda::Stream& stream, 
                                       .n_tiles = n_tiles.data(),
                                       .groups = nullptr,
                                       .tiles = tiles.As<cuda::RowTile>(),
+                                      .counts = counts.data(),
                                       .order = order.data(),
                                       .places = places.data()}) == cudaSuccess);
     std::vector<float> before(n, NAN);
