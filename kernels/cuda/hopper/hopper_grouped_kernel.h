@@ -53,10 +53,14 @@ struct GroupedUnit {
   }
 };
 
-template <typename T, typename Tile>
-__global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
+// kBeside: CTAs of a cluster, which have the same rows and adjacent outputs. Each copies a part of
+// the rows for all of them (multicast), because tiles of many rows are bound by L2.
+template <typename T, typename Tile, int kBeside>
+__global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     HopperGroupedKernel(const __grid_constant__ HopperGroupedParams p) {
   constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that issues copies
+  constexpr auto kAllBlocks = static_cast<uint16_t>((1 << kBeside) - 1);
+  constexpr int kUnitOutputs = Tile::kOutputs * kBeside;
   static_assert(Tile::kBlocks == 1 && Tile::kSlabs == 1 && Tile::kOutputs % kMatrixBoxRows == 0);
   extern __shared__ unsigned char dynamic_shared[];
   const uint32_t memory = ptx::SharedAddress(dynamic_shared);
@@ -72,19 +76,27 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     ptx::PrefetchMap(&p.x);
     for (int i = 0; i < n_stages; ++i) {
       ptx::InitBarrier(filled(i), 1);
-      ptx::InitBarrier(emptied(i), Tile::kWarpgroups);
+      ptx::InitBarrier(emptied(i), Tile::kWarpgroups * kBeside);
     }
     ptx::FenceBarrierInit();
   }
-  __syncthreads();
+  if constexpr (kBeside > 1) {
+    ptx::SyncCluster();
+  } else {
+    __syncthreads();
+  }
 
-  const int n_across = (p.n_outputs + Tile::kOutputs - 1) / Tile::kOutputs;
+  const int beside = kBeside > 1 ? static_cast<int>(ptx::BlockOfCluster()) : 0;
+  const int n_across = (p.n_outputs + kUnitOutputs - 1) / kUnitOutputs;
   const int n_steps = p.cols / kSlab;
-  const int first_unit = static_cast<int>(blockIdx.x), n_blocks = static_cast<int>(gridDim.x);
+  const int first_unit = static_cast<int>(blockIdx.x) / kBeside;
+  const int n_blocks = static_cast<int>(gridDim.x) / kBeside;
   const auto n_all_units = [&] { return LoadPlan(p.n_tiles) * n_across; };
   const auto load_tile = [&](int unit) { return LoadPlan(p.tiles + unit / n_across); };
   const auto unit_of = [&](const RowTile& tile, int unit) {
-    return GroupedUnit(tile, unit, n_across, tile_rows, Tile::kOutputs);
+    GroupedUnit work(tile, unit, n_across, tile_rows, kUnitOutputs);
+    work.output += beside * Tile::kOutputs;
+    return work;
   };
 
   if (thread >= kCopier) {
@@ -98,7 +110,13 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
                              static_cast<uint32_t>(input_bytes + Tile::kWeightSlabBytes));
       };
       const auto copy_inputs = [&](const GroupedUnit& unit, int step, int stage) {
-        ptx::CopyBox(inputs(stage), &p.x, {0, unit.row, step, 0}, filled(stage));
+        if constexpr (kBeside == 1) {
+          ptx::CopyBox(inputs(stage), &p.x, {0, unit.row, step, 0}, filled(stage));
+        } else {
+          const int first = beside * (tile_rows / kBeside);
+          ptx::CopyBoxToMany(inputs(stage) + static_cast<uint32_t>(first * Tile::kRowBytes), &p.x,
+                             {0, unit.row + first, step, 0}, filled(stage), kAllBlocks);
+        }
       };
       const auto copy_weights = [&](const GroupedUnit& unit, int step, int stage) {
         const uint32_t to = inputs(stage) + static_cast<uint32_t>(input_bytes);
@@ -155,10 +173,17 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     LetNextStart();
     const int warpgroup = thread / kWarpgroupThreads;
     const int warp = thread / kWarpThreads % 4, lane = thread % kWarpThreads;
-    const bool is_first_of_group = thread % kWarpgroupThreads == 0;
-    // All warps of a warpgroup have read a stage when its MMA is done, so one thread speaks for it.
+    const int thread_of_group = thread % kWarpgroupThreads;
+    // All warps of a warpgroup have read a stage when its MMA is done, so one thread speaks for it,
+    // to each CTA of the cluster.
+    const bool speaks = thread_of_group < kBeside;
     const auto give_back = [&](int stage) {
-      if (is_first_of_group) ptx::Arrive(emptied(stage));
+      if (!speaks) return;
+      if constexpr (kBeside == 1) {
+        ptx::Arrive(emptied(stage));
+      } else {
+        ptx::ArriveAt(emptied(stage), static_cast<uint32_t>(thread_of_group));
+      }
     };
     float sums[Tile::kWeights / 2];
     HeldTile<T, Tile::kGated, Tile::kSums> held;
@@ -192,11 +217,11 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
       turn.Next(n_stages);
     };
     // For a warpgroup without rows. Nothing but the MMA keeps the warps of a warpgroup together, so
-    // one thread alone passes all stages on, and the others wait for it. A warp that is late would
-    // otherwise find a stage that has been filled twice, which looks like never.
+    // only the threads that speak pass all stages on, and the others wait for them. A warp that is
+    // late would otherwise find a stage that has been filled twice, which looks like never.
     const auto pass_stages_on = [&] {
       for (int step = 0; step < n_steps; ++step) {
-        if (is_first_of_group) {
+        if (speaks) {
           ptx::Wait(filled(turn.stage), turn.parity);
           give_back(turn.stage);
         }
@@ -243,6 +268,11 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(Tile::kThreads, 1)
       const bool is_last = unit + n_blocks >= n_units;
       if (!kHolds || is_last || n_steps < kHoldSteps) held.StoreAll(to, lane % 4);
     }
+  }
+  // Other CTAs of the cluster may still write to this CTA's shared memory.
+  if constexpr (kBeside > 1) {
+    __syncwarp();
+    ptx::SyncCluster();
   }
 }
 
