@@ -108,7 +108,7 @@ struct GemmArgs {
 
 struct NormArgs {
   ConstAct x;           // [T, width]
-  const float* weight;  // [width]
+  const float* weight;  // [width]; with kRms it may be null: ones
   const float* bias;    // [width] or null (kLayerNorm only)
   Act out;              // [T, width]; may be x
   int32_t n_rows;
@@ -166,7 +166,7 @@ struct KvCopyArgs {
 // "rotate_half" form, which pairs value i with value i + rotary_dim / 2.
 struct RopeAppendArgs {
   Act qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; the operation overwrites q in
-            // place and may overwrite k
+            // place and may overwrite k and v
   const int32_t* positions;  // [T]
   const int32_t* kv_slots;   // [T]: block * kBlockTokens + offset in this layer's KV group
   const RopeTable* rope;     // null: no rotation
@@ -181,6 +181,10 @@ struct RopeAppendArgs {
   // [n_heads * head_dim] and k_norm [n_kv_heads * head_dim].
   bool norms_all_heads = false;
   QueryScaling query_scaling = {};  // of q, after the rotation
+  // CPUs only. norms_v: each head of v has an RMS norm without a weight.
+  bool norms_v = false;
+  // CPUs only: other layouts of qkv's rows. With kNone, nothing is written into the cache.
+  KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
 };
 
 // Causal attention over the paged cache, which already holds this step's k and v.
@@ -195,7 +199,8 @@ struct AttentionArgs {
   float softcap;   // score = softcap * tanh(score / softcap); 0: off
   int32_t window;  // a row at position p sees keys (p - window, p]; 0: full attention
   // A sink is the score of one more key, which has no value and which each row sees.
-  const float* sinks = nullptr;  // [n_heads] or null
+  const float* sinks = nullptr;                 // [n_heads] or null
+  KvOfRow kv_of_row = KvOfRow::kKeysAndValues;  // as in RopeAppendArgs
 };
 
 struct ActivationArgs {
@@ -206,6 +211,9 @@ struct ActivationArgs {
   Activation kind;
   bool gated;
   ClampedGlu clamped = {};  // on: in place of `kind`, if gated
+  // CPUs only, if not gated: out = act(x) * up. Row t of up begins at up + t * up_stride.
+  const float* up = nullptr;
+  int64_t up_stride = 0;
 };
 
 // Mixture of experts: selects the experts of each row. These are the n_used experts with the
@@ -222,6 +230,8 @@ struct RouteArgs {
   // factor.
   std::optional<SigmoidRouting> sigmoid = {};
   const float* correction = nullptr;  // [n_experts] or null; only with sigmoid
+  // CPUs only, without sigmoid: each weight is multiplied by its expert's number.
+  const float* expert_scales = nullptr;  // [n_experts] or null
 };
 
 // out[t] += the sum of weight * down(act(gate(x[t])) * up(x[t])) over the row's experts, in
@@ -241,6 +251,7 @@ struct ExpertMlpArgs {
   ClampedGlu clamped = {};           // as in ActivationArgs
   const float* up_bias = nullptr;    // [n_experts, 2 * width] or null
   const float* down_bias = nullptr;  // [n_experts, hidden] or null
+  bool clears_out = false;           // CPUs only: out begins as 0, in place of what it holds
 };
 
 // Sizes that determine the scratch memory of ExpertMlp.

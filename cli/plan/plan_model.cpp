@@ -71,20 +71,12 @@ struct Elements {
 
 Elements CountElements(const ModelSpec& spec, const check::StageFacts& stage) {
   const double hidden = spec.hidden_size;
-  const double gated_heads = (spec.attn_gate ? 3.0 : 2.0) * spec.n_heads;
-  const double attention = hidden * spec.head_dim * (gated_heads + 2.0 * spec.n_kv_heads);
-  const double recurrent = spec.recurrent ? hidden * (spec.recurrent->shape.projected_width() +
-                                                      spec.recurrent->shape.values_width())
-                                          : 0;
   double dense = 0, experts = 0;
   for (int32_t i = 0; i < stage.n_layers; ++i) {
     const LayerSpec& layer = spec.layers[static_cast<size_t>(stage.first_layer + i)];
-    dense += layer.is_recurrent ? recurrent : attention;
+    dense += spec.WeightsOfEveryRow(layer);
     if (layer.has_experts) {
       experts += 3.0 * hidden * spec.experts.intermediate_size * spec.experts.n_experts;
-      dense += 3.0 * hidden * spec.shared_expert.intermediate_size;
-    } else {
-      dense += hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
     }
   }
   const double embedding = static_cast<double>(spec.vocab_size) * spec.embed_size;

@@ -24,5 +24,15 @@ TEST_CASE("a model with heads that are too large for a GPU's registers is refuse
              ContainsSubstring("convolutions of 5 positions"));
 }
 
+TEST_CASE("a model whose layers differ in heads is refused on GPUs") {
+  ModelSpec spec{.architecture = "Gemma4ForCausalLM", .kv_groups = {{}, {.window = 8}}};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.kv_groups[0].head_dim = 512;
+  const absl::Status status = CheckRunsOnGpus(spec);
+  CHECK(absl::IsUnimplemented(status));
+  CHECK_THAT(std::string(status.message()),
+             ContainsSubstring("Gemma4ForCausalLM runs on CPUs only"));
+}
+
 }  // namespace
 }  // namespace stagecoach

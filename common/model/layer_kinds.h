@@ -12,6 +12,18 @@ enum class NormKind : uint8_t {
   kRmsPlusOne  // the same with (1 + w): Gemma
 };
 
+// What a layer's projection makes of a row beside its queries.
+enum class KvOfRow : uint8_t {
+  kKeysAndValues,
+  kKeysAsValues,  // keys, which are also the values: without norm and rotation of keys
+  kNone           // nothing: the layer attends to keys and values of another layer
+};
+
+// Vectors of n_kv_heads heads in a row after the queries.
+constexpr int32_t NKvVectors(KvOfRow kind) {
+  return kind == KvOfRow::kKeysAndValues ? 2 : kind == KvOfRow::kKeysAsValues ? 1 : 0;
+}
+
 enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
 
 // In place of act(gate) * up: g * sigmoid(slope * g) * (1 + u), where g is gate but at most limit,

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "common/model/layer_inputs_spec.h"
 #include "common/model/layer_kinds.h"
 #include "common/model/quantization.h"
 #include "common/model/recurrent_spec.h"
@@ -24,13 +25,14 @@ enum class NormPlacement : uint8_t {
   kAfterSum         // norm(x + f(x)): opt-350m
 };
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope, kProportional };
 
 struct RopeSpec {
   double theta = 10000.0;
   int32_t rotary_dim = 0;  // of each head, from its start; 0: the whole head
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;                    // kLinear, kLlama3, kYarn
+  double factor = 1.0;                    // kLinear, kLlama3, kYarn, kProportional
+  int32_t n_turning = 0;                  // kProportional: the later frequencies are 0
   double low_freq_factor = 1.0;           // kLlama3
   double high_freq_factor = 4.0;          // kLlama3
   int32_t original_max_positions = 8192;  // kLlama3, kYarn, kLongRope
@@ -47,7 +49,11 @@ struct RopeSpec {
 struct LayerSpec {
   int32_t kv_group = 0;      // index into ModelSpec::kv_groups
   int32_t rope = 0;          // index into ModelSpec::ropes; unused with learned positions
-  bool has_experts = false;  // experts replace the MLP
+  bool has_experts = false;  // experts replace the MLP, unless ExpertSpec::beside_mlp
+  int32_t mlp_width = 0;     // intermediate size of its MLP; 0: the model's
+  // >= 0: the layer attends to the keys and values of this earlier layer, which has the same KV
+  // group, and has none of its own. Both layers are on one stage.
+  int32_t kv_source = -1;
   // A recurrent layer replaces attention. The layer then has no KV group and no rotation.
   bool is_recurrent = false;
 };
@@ -62,12 +68,32 @@ struct ExpertSpec {
   bool biases = false;  // of each expert's matrices
   // Scores by sigmoid in place of the softmax, with TensorNames::router_correction if it is set.
   std::optional<SigmoidRouting> sigmoid;
+  // The experts of a layer stand beside its MLP (Gemma 4). Both have the same input before the
+  // norm, and norms of their own before and after them. The sum passes the layer's post norm. The
+  // router's input has a norm of its own, times hidden_size^-0.5.
+  bool beside_mlp = false;
 };
 
 // Layers that allocate and free KV blocks together. There is one block table per sequence and
 // group.
 struct KvGroupSpec {
   int32_t window = 0;  // a position attends to itself and window - 1 before it; 0: all
+  // Of the group's layers; 0: the model's.
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;
+  bool keys_as_values = false;  // KvOfRow::kKeysAsValues, in layers with keys of their own
+};
+
+// The heads of one layer's attention.
+struct HeadShape {
+  int32_t n_heads = 0;
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;
+  KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
+
+  int32_t q_width() const { return n_heads * head_dim; }
+  int32_t kv_width() const { return n_kv_heads * head_dim; }  // of keys, and of values
+  int32_t qkv_width() const { return q_width() + NKvVectors(kv_of_row) * kv_width(); }
 };
 
 // How an embedding model makes one vector of the hidden states of a text.
@@ -87,8 +113,11 @@ struct TensorNames {
   std::string mlp_norm, gate, up, down, post_mlp_norm;
   std::string gate_up;  // fused gate and up, in place of the two
   std::string router, expert_gate, expert_up, expert_down;
-  // The whole names of vectors.
-  std::string sinks, router_correction;
+  // Of layers with ExpertSpec::beside_mlp: before the experts, after them, and after the MLP.
+  std::string expert_norm, post_expert_norm, post_dense_norm;
+  // The whole names of vectors. router_norm: with ExpertSpec::beside_mlp. expert_scales: factors of
+  // the experts' weights. layer_scale: one number, by which a layer's output is multiplied.
+  std::string sinks, router_correction, router_norm, expert_scales, layer_scale;
   // The whole names of tensors that hold all experts: those of gate and up have the outputs of both
   // in turns, and names of biases end with "_bias". In place of the names by expert. Unless they
   // are MXFP4, matrices are stored as [experts, inputs, outputs].
@@ -104,7 +133,7 @@ struct ModelSpec {
   int32_t hidden_size = 0;
   int32_t embed_size = 0;  // row size of embedding and lm_head
   int32_t n_heads = 0;
-  int32_t n_kv_heads = 0;
+  int32_t n_kv_heads = 0;  // like head_dim, unless the KV group says otherwise
   int32_t head_dim = 0;
   int32_t intermediate_size = 0;
   int32_t max_positions = 0;
@@ -118,6 +147,7 @@ struct ModelSpec {
   NormPlacement norm_placement = NormPlacement::kBefore;
   bool qk_norm = false;            // per-head RMS norm of q and k before the rotation
   bool qk_norm_all_heads = false;  // that norm is over all heads of q, and of k
+  bool v_norm = false;             // per-head RMS norm of v, without a weight
   bool attn_sinks = false;         // each head has the score of one more key, without a value
   QueryScaling query_scaling;
   ClampedGlu clamped_glu;  // of the experts, in place of `activation`
@@ -134,6 +164,7 @@ struct ModelSpec {
 
   ExpertSpec experts;
   SharedExpertSpec shared_expert;
+  LayerInputsSpec layer_inputs;
   std::optional<RecurrentSpec> recurrent;  // set: some layers are recurrent
   // q's projection has two halves per head: q, and a gate whose sigmoid scales the attention's
   // output.
@@ -148,13 +179,39 @@ struct ModelSpec {
   // What a user should know of how this checkpoint is served: sentences without a full stop.
   std::vector<std::string> notes;
 
-  bool has_dense_layer() const {
-    return std::any_of(layers.begin(), layers.end(), [](const auto& l) { return !l.has_experts; });
+  HeadShape heads(const LayerSpec& layer) const {
+    const KvGroupSpec& group = kv_groups.at(static_cast<size_t>(layer.kv_group));
+    return {.n_heads = n_heads,
+            .n_kv_heads = group.n_kv_heads > 0 ? group.n_kv_heads : n_kv_heads,
+            .head_dim = group.head_dim > 0 ? group.head_dim : head_dim,
+            .kv_of_row = layer.kv_source >= 0   ? KvOfRow::kNone
+                         : group.keys_as_values ? KvOfRow::kKeysAsValues
+                                                : KvOfRow::kKeysAndValues};
+  }
+  // Intermediate size of the layer's MLP that all rows go to, apart from a shared expert; 0: it has
+  // none.
+  int32_t mlp_width(const LayerSpec& layer) const {
+    if (layer.has_experts && !experts.beside_mlp) return 0;
+    return layer.mlp_width > 0 ? layer.mlp_width : intermediate_size;
   }
   // The largest intermediate size of MLPs that all rows go to; 0: there is none.
   int32_t mlp_width() const {
-    return std::max(has_dense_layer() ? intermediate_size : 0, shared_expert.intermediate_size);
+    int32_t width = shared_expert.intermediate_size;
+    for (const LayerSpec& layer : layers) width = std::max(width, mlp_width(layer));
+    return width;
   }
+  // Whether a stage may begin with this layer: no layer of it attends to keys and values of a layer
+  // before it.
+  bool CanBeginStage(int32_t layer) const {
+    return std::none_of(layers.begin() + layer, layers.end(), [layer](const LayerSpec& l) {
+      return l.kv_source >= 0 && l.kv_source < layer;
+    });
+  }
+  // Numbers of a row that a stage passes to the next one: the hidden state and, in a model with
+  // LayerInputsSpec, the inputs of all layers.
+  int32_t passed_width() const { return hidden_size + n_layers() * layer_inputs.width; }
+  // Weights of the layer that every row is multiplied with: attention, MLP, shared expert.
+  double WeightsOfEveryRow(const LayerSpec& layer) const;
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
   int32_t n_recurrent(int32_t first, int32_t count) const {
     const auto begin = layers.begin() + first;

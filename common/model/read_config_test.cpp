@@ -253,7 +253,7 @@ TEST_CASE("experts: in every layer of Mixtral, in some layers of Qwen3-MoE") {
   CHECK(mixtral.experts.n_used == 2);
   CHECK(mixtral.experts.intermediate_size == 160);
   CHECK(mixtral.experts.weights_over_used);
-  CHECK_FALSE(mixtral.has_dense_layer());
+  CHECK(mixtral.mlp_width(mixtral.layers.front()) == 0);
 
   const ModelSpec qwen =
       MustRead(Config("Qwen3MoeForCausalLM",
@@ -333,12 +333,12 @@ TEST_CASE(
   CHECK(moe.experts.n_used == 8);
   CHECK(moe.ropes[0].rotary_dim == 64);
   CHECK(moe.recurrent->qkvz.empty());
-  CHECK_FALSE(moe.has_dense_layer());
+  CHECK(moe.mlp_width(moe.layers.front()) == 0);
   const ModelSpec dense = MustRead(
       R"({"architectures": ["Qwen3_5ForConditionalGeneration"], "tie_word_embeddings": true, )" +
       text + R"(, "intermediate_size": 160}})");
   CHECK(dense.tied_embedding);
-  CHECK(dense.has_dense_layer());
+  CHECK(dense.mlp_width() == 160);
   CHECK(dense.shared_expert.intermediate_size == 0);
 }
 
@@ -396,10 +396,11 @@ TEST_CASE("the error names what cannot run") {
                  ContainsSubstring("LlamaForCausalLM"));
   CHECK_THAT(ErrorOf(R"({"model_type": "bert"})", StatusCode::kUnimplemented),
              ContainsSubstring("\"bert\""));
-  CHECK_THAT(ErrorOf(Config("LlamaForCausalLM",
-                            R"("rope_scaling": {"rope_type": "dynamic", "factor": 4.0},)"),
-                     StatusCode::kUnimplemented),
-             ContainsSubstring("\"dynamic\"") && ContainsSubstring("yarn and longrope"));
+  CHECK_THAT(
+      ErrorOf(
+          Config("LlamaForCausalLM", R"("rope_scaling": {"rope_type": "dynamic", "factor": 4.0},)"),
+          StatusCode::kUnimplemented),
+      ContainsSubstring("\"dynamic\"") && ContainsSubstring("yarn, longrope and proportional"));
   CHECK_THAT(ErrorOf(R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 64, "n_embd": 32,
                          "n_head": 2, "n_layer": 2, "scale_attn_by_inverse_layer_idx": true})",
                      StatusCode::kUnimplemented),
@@ -556,6 +557,71 @@ TEST_CASE("Ministral 3, as published: served as text") {
   CHECK_THAT(ErrorOf(Config("Ministral3ForCausalLM", R"("num_key_value_heads": 4,)"),
                      absl::StatusCode::kInvalidArgument),
              ContainsSubstring("rope_parameters"));
+}
+
+TEST_CASE("Gemma 4 31B, as published: full layers have other heads") {
+  const ModelSpec spec = *ReadShape("gemma-4-31b");
+  CHECK(spec.n_layers() == 60);
+  const HeadShape windowed = spec.heads(spec.layers[0]), full = spec.heads(spec.layers[5]);
+  CHECK((windowed.head_dim == 256 && windowed.n_kv_heads == 16));
+  CHECK(windowed.kv_of_row == KvOfRow::kKeysAndValues);
+  CHECK((full.head_dim == 512 && full.n_kv_heads == 4));
+  CHECK(full.kv_of_row == KvOfRow::kKeysAsValues);
+  CHECK(full.qkv_width() == (32 + 4) * 512);
+  CHECK(spec.kv_groups[static_cast<size_t>(spec.layers[0].kv_group)].window == 1024);
+  const RopeSpec& rope = spec.ropes[static_cast<size_t>(spec.layers[5].rope)];
+  CHECK(rope.scaling == RopeScaling::kProportional);
+  CHECK((rope.theta == 1e6 && rope.rotary_dim == 512 && rope.n_turning == 64));
+  CHECK(spec.ropes[static_cast<size_t>(spec.layers[0].rope)].rotary_dim == 256);
+  CHECK((spec.attn_scale == 1 && spec.logit_softcap == 30));
+  CHECK(spec.passed_width() == 5376);
+  CHECK(spec.CanBeginStage(59));
+}
+
+TEST_CASE("Gemma 4 26B-A4B, as published: experts beside each MLP") {
+  const ModelSpec spec = *ReadShape("gemma-4-26b-a4b");
+  CHECK(spec.experts.beside_mlp);
+  CHECK((spec.experts.n_experts == 128 && spec.experts.n_used == 8));
+  CHECK(spec.experts.intermediate_size == 704);
+  CHECK(spec.mlp_width(spec.layers[0]) == 2112);
+}
+
+TEST_CASE("Gemma 4 E2B and E4B, as published: shared keys and inputs of layers") {
+  const ModelSpec spec = *ReadShape("gemma-4-e2b");
+  CHECK(spec.layers[14].kv_source == -1);
+  CHECK(spec.layers[15].kv_source == 13);
+  CHECK(spec.layers[19].kv_source == 14);
+  CHECK(spec.layers[34].kv_source == 14);
+  CHECK(spec.heads(spec.layers[34]).qkv_width() == 8 * 512);
+  CHECK(spec.mlp_width(spec.layers[14]) == 6144);
+  CHECK(spec.mlp_width(spec.layers[15]) == 12288);
+  CHECK(spec.CanBeginStage(13));
+  CHECK_FALSE(spec.CanBeginStage(14));
+  CHECK(spec.passed_width() == 1536 + 35 * 256);
+  const ModelSpec larger = *ReadShape("gemma-4-e4b");
+  CHECK(larger.layers[41].kv_source == 23);
+  CHECK(larger.mlp_width() == 10240);
+  CHECK(larger.heads(larger.layers[5]).kv_of_row == KvOfRow::kKeysAndValues);
+}
+
+TEST_CASE("Gemma 4: what cannot be run is named") {
+  const auto error = [](std::string_view more, absl::StatusCode code) {
+    return ErrorOf(
+        Config("Gemma4ForCausalLM",
+               R"("hidden_size_per_layer_input": 0, "head_dim": 32, )" + std::string(more)),
+        code);
+  };
+  const auto wrong = absl::StatusCode::kInvalidArgument;
+  const auto unsupported = absl::StatusCode::kUnimplemented;
+  CHECK_THAT(error(R"("use_bidirectional_attention": "all",)", unsupported),
+             ContainsSubstring("only causal attention"));
+  CHECK_THAT(error(R"("per_layer_config": {"0": {"head_dim": 16}},)", unsupported),
+             ContainsSubstring("only full_attention layers"));
+  CHECK_THAT(error(R"("num_kv_shared_layers": 4,)", wrong),
+             ContainsSubstring("has no layer of its kind"));
+  CHECK_THAT(error(R"("enable_moe_block": true,)", wrong), ContainsSubstring("num_experts"));
+  CHECK_THAT(error(R"("attention_k_eq_v": true, "num_global_key_value_heads": 3,)", wrong),
+             ContainsSubstring("num_global_key_value_heads"));
 }
 
 TEST_CASE("Mistral Small with a vision tower: Mistral's layers") {

@@ -73,7 +73,9 @@ absl::Status ActivateOf(const ActivationArgs& args, CpuContext& context) {
             [&](size_t begin, size_t end) HWY_ATTR {
               for (size_t row = begin; row < end; ++row) {
                 const float* const x = args.x.f32() + row * width * (args.gated ? 2 : 1);
-                const float* const up = args.gated ? x + width : nullptr;
+                const float* const up = args.gated           ? x + width
+                                        : args.up != nullptr ? args.up + row * args.up_stride
+                                                             : nullptr;
                 float* const out = args.out.f32() + row * width;
                 const size_t done = ActivateSpan<kKind, 16>(x, up, out, 0, width);
                 ActivateSpan<kKind, 1>(x, up, out, done, width);

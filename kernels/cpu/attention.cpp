@@ -122,7 +122,8 @@ class TileRun {
   }
 
   void LoadQueries() {
-    const size_t stride = static_cast<size_t>(args_.n_heads + 2 * args_.n_kv_heads) * head_dim_;
+    const int32_t n_kv_vectors = NKvVectors(args_.kv_of_row) * args_.n_kv_heads;
+    const size_t stride = static_cast<size_t>(args_.n_heads + n_kv_vectors) * head_dim_;
     for (size_t token = 0; token < static_cast<size_t>(tile_.n_tokens); ++token) {
       const float* const q = args_.qkv.f32() +
                              (static_cast<size_t>(tile_.first_row) + token) * stride +

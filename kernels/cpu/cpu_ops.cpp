@@ -169,6 +169,9 @@ class CpuOps final : public Ops {
   void GatherRows(const GatherRowsArgs& args) override {
     if (status_.ok()) CpuGatherRows(args, pool_);
   }
+  void Scale(float* x, int64_t n, const float* factor) override {
+    if (status_.ok()) CpuScale(x, n, *factor, pool_);
+  }
   void SoftCap(float* x, int64_t n, float cap) override {
     Run(kernels_.soft_cap, SoftCapArgs{.x = x, .n = n, .cap = cap});
   }

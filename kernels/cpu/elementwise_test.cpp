@@ -91,6 +91,38 @@ TEST_CASE("Activations equal the reference to one part in a million") {
   CHECK(SameBits(row.data(), out.data() + 20 * kWidth, kWidth));
 }
 
+TEST_CASE("Activate multiplies by given rows, which may be part of longer ones") {
+  auto ops = MakeCpuOps({.n_threads = 2});
+  auto reference = MakeReferenceOps();
+  constexpr int32_t kRows = 30, kWidth = 700, kStride = 2000;
+  const std::vector<float> x = RandomFloats(kRows * kWidth, 1, 2);
+  const std::vector<float> up = RandomFloats(kRows * kStride, 2);
+  const auto activate = [&](Ops& device) {
+    std::vector<float> out = x;
+    device.Activate({.x = out.data(),
+                     .out = out.data(),
+                     .n_rows = kRows,
+                     .width = kWidth,
+                     .kind = Activation::kGeluTanh,
+                     .gated = false,
+                     .up = up.data() + 5,
+                     .up_stride = kStride});
+    return out;
+  };
+  const std::vector<float> out = activate(*ops);
+  CHECK(WorstError(out, activate(*reference), 0.02) < 2e-6);
+  CHECK(std::abs(out[kWidth] / up[kStride + 5]) < std::abs(x[kWidth]));
+}
+
+TEST_CASE("Scale multiplies by a number on the device") {
+  auto ops = MakeCpuOps({.n_threads = 2});
+  std::vector<float> x = RandomFloats(40001, 1), scaled = x;
+  const float factor = 0.75f;
+  ops->Scale(scaled.data(), static_cast<int64_t>(x.size()), &factor);
+  for (float& value : x) value *= factor;
+  CHECK(scaled == x);
+}
+
 TEST_CASE("SoftCap equals the reference wherever the row is split") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 2);

@@ -57,4 +57,10 @@ void CpuGatherRows(const GatherRowsArgs& args, ThreadPool& pool) {
   });
 }
 
+void CpuScale(float* x, int64_t n, float factor, ThreadPool& pool) {
+  RunPieces(pool, static_cast<size_t>(n), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) x[i] *= factor;
+  });
+}
+
 }  // namespace stagecoach::kernels

@@ -1,4 +1,5 @@
-// Ops::Embed, which reads the scattered values of a packed table's rows, and Ops::GatherRows.
+// Ops::Embed, which reads the scattered values of a packed table's rows, Ops::GatherRows and
+// Ops::Scale.
 #pragma once
 
 #include "kernels/cpu/cpu_kernel.h"
@@ -7,5 +8,6 @@ namespace stagecoach::kernels {
 
 void CpuEmbed(const EmbedArgs& args, ThreadPool& pool);
 void CpuGatherRows(const GatherRowsArgs& args, ThreadPool& pool);
+void CpuScale(float* x, int64_t n, float factor, ThreadPool& pool);
 
 }  // namespace stagecoach::kernels

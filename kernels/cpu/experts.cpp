@@ -196,6 +196,10 @@ void CpuRoute(const RouteArgs& args, ThreadPool& pool) {
               for (size_t t = begin; t < end; ++t) {
                 RouteRow(args.logits + t * n_experts, args.n_experts, args.n_used, args.over_used,
                          args.experts + t * n_used, args.weights + t * n_used);
+                if (args.expert_scales == nullptr) continue;
+                for (size_t i = t * n_used; i < (t + 1) * n_used; ++i) {
+                  args.weights[i] *= args.expert_scales[args.experts[i]];
+                }
               }
             });
 }
@@ -213,6 +217,9 @@ absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
   int32_t* const tokens = ExpertScratch::At<int32_t>(args.scratch, parts.tokens);
   float* const weights = floats(parts.weights);
   GroupByExpert(args, starts, tokens, weights);
+  if (args.clears_out) {
+    std::fill_n(args.out, static_cast<size_t>(args.n_tokens) * static_cast<size_t>(hidden), 0.0f);
+  }
   const auto bias = [](const float* all, int32_t expert, int32_t n) {
     return all != nullptr ? all + static_cast<size_t>(expert) * static_cast<size_t>(n) : nullptr;
   };

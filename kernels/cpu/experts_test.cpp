@@ -52,6 +52,31 @@ TEST_CASE("Route equals the reference, with ties and NaN among the logits") {
   CHECK(Route(*ops, {NAN, NAN, -inf, NAN}, 4, 2, true).experts == std::vector<int32_t>{0, 1});
 }
 
+TEST_CASE("Route multiplies weights by the experts' numbers") {
+  auto ops = MakeCpuOps({.n_threads = 2});
+  auto reference = MakeReferenceOps();
+  constexpr int32_t kExperts = 6, kUsed = 2;
+  const std::vector<float> logits = RandomFloats(kExperts * 40, 1, 2.0f);
+  const std::vector<float> scales = {1, 2, 3, 4, 5, 6};
+  const Routed plain = Route(*ops, logits, kExperts, kUsed, true);
+  for (Ops* const device : {ops.get(), reference.get()}) {
+    Routed routed = plain;
+    device->Route({.logits = logits.data(),
+                   .experts = routed.experts.data(),
+                   .weights = routed.weights.data(),
+                   .n_tokens = 40,
+                   .n_experts = kExperts,
+                   .n_used = kUsed,
+                   .over_used = true,
+                   .expert_scales = scales.data()});
+    CHECK(routed.experts == plain.experts);
+    for (size_t i = 0; i < plain.weights.size(); ++i) {
+      routed.weights[i] /= scales[static_cast<size_t>(plain.experts[i])];
+    }
+    CHECK(WorstError(routed.weights, plain.weights) < 1e-6);
+  }
+}
+
 TEST_CASE("Route by sigmoid equals the reference, with groups and a correction") {
   auto ops = MakeCpuOps({.n_threads = 2});
   auto reference = MakeReferenceOps();

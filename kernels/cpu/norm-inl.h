@@ -64,7 +64,7 @@ struct NormVector {
   HWY_INLINE void operator()(const float* x, size_t i, float* out, bool add_to_out) const {
     const hn::CappedTag<float, kLanes> d;
     auto value = hn::LoadU(d, x + i);
-    auto w = hn::LoadU(d, weight + i);
+    auto w = weight != nullptr ? hn::LoadU(d, weight + i) : hn::Set(d, 1.0f);
     if constexpr (kKind == NormKind::kLayerNorm) value = hn::Sub(value, hn::Set(d, mean));
     if constexpr (kKind == NormKind::kRmsPlusOne) w = hn::Add(w, hn::Set(d, 1.0f));
     value = hn::Mul(hn::Mul(value, hn::Set(d, scale)), w);
@@ -94,7 +94,7 @@ HWY_INLINE void NormRowOf(const float* x, const float* weight, const float* bias
   }
 }
 
-// x, weight, bias (or null) and out: [width]; out may alias x.
+// x, weight (or null: ones), bias (or null) and out: [width]; out may alias x.
 HWY_INLINE void NormRow(const float* x, const float* weight, const float* bias, size_t width,
                         NormKind kind, float eps, float* out, bool add_to_out) {
   switch (kind) {

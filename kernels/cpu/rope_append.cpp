@@ -3,6 +3,8 @@
 #include <hwy/foreach_target.h>  // before highway.h
 #include <hwy/highway.h>
 
+#include <type_traits>
+
 #include "common/float_convert.h"
 #include "kernels/cpu/cpu_kernel.h"
 #include "kernels/cpu/elementwise.h"
@@ -14,6 +16,8 @@ namespace stagecoach::kernels {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr size_t kMaxHeadDim = 512;  // as RopeAppendArgs says
 
 // head: [2 * half]; cos, sin: [half]
 template <size_t kLanes>
@@ -28,18 +32,55 @@ HWY_INLINE size_t Rotate(float* head, const float* cos, const float* sin, size_t
   return i;
 }
 
-// Writes k and v, [head_dim] each, of the token at `slot`.
+// Writes k, [head_dim], of the token at `slot`.
 template <DType kType>
-void Append(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float* k,
-            const float* v) {
+void AppendKey(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float* k) {
   const size_t head_dim = static_cast<size_t>(args.head_dim), token = slot % kBlock;
   const size_t start =
       KvBlockStart(slot / kBlock, kv_head, static_cast<size_t>(args.n_kv_heads), head_dim);
   for (size_t i = 0; i < head_dim; ++i) {
     StoreElement(args.kv.k, kType, start + KIndex(kType, token, i), k[i]);
   }
+}
+
+// The same for v.
+template <DType kType>
+void AppendValue(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float* v) {
+  const size_t head_dim = static_cast<size_t>(args.head_dim), token = slot % kBlock;
+  const size_t start =
+      KvBlockStart(slot / kBlock, kv_head, static_cast<size_t>(args.n_kv_heads), head_dim);
   for (size_t i = 0; i < head_dim; ++i) {
     StoreElement(args.kv.v, kType, start + VIndex(kType, token, i, head_dim), v[i]);
+  }
+}
+
+// Calls append(dtype) with the cache's dtype as a constant.
+template <typename F>
+void WithCacheType(DType dtype, const F& append) {
+  switch (dtype) {
+    case DType::kF32:
+      return append(std::integral_constant<DType, DType::kF32>());
+    case DType::kBF16:
+      return append(std::integral_constant<DType, DType::kBF16>());
+    case DType::kF16:
+      return append(std::integral_constant<DType, DType::kF16>());
+  }
+}
+
+// Before the norm and the rotation of keys, which may be the values. k: [n_kv_heads, head_dim]
+void AppendValues(const RopeAppendArgs& args, size_t slot, const float* k) {
+  const size_t n_kv_heads = static_cast<size_t>(args.n_kv_heads);
+  const size_t head_dim = static_cast<size_t>(args.head_dim);
+  const float* const v = args.kv_of_row == KvOfRow::kKeysAsValues ? k : k + n_kv_heads * head_dim;
+  float normed[kMaxHeadDim];
+  for (size_t h = 0; h < n_kv_heads; ++h) {
+    const float* head = v + h * head_dim;
+    if (args.norms_v) {
+      NormRow(head, nullptr, nullptr, head_dim, NormKind::kRms, args.norm_eps, normed, false);
+      head = normed;
+    }
+    WithCacheType(args.kv.dtype,
+                  [&](auto dtype) { AppendValue<decltype(dtype)::value>(args, slot, h, head); });
   }
 }
 
@@ -48,14 +89,19 @@ void RopeAppendToken(const RopeAppendArgs& args, size_t t) {
   const size_t n_kv_heads = static_cast<size_t>(args.n_kv_heads);
   const size_t head_dim = static_cast<size_t>(args.head_dim);
   const size_t half = args.rope != nullptr ? static_cast<size_t>(args.rope->rotary_dim) / 2 : 0;
-  float* const q = args.qkv.f32() + t * (n_heads + 2 * n_kv_heads) * head_dim;
+  const size_t n_kv_vectors = static_cast<size_t>(NKvVectors(args.kv_of_row));
+  const bool has_kv = n_kv_vectors > 0;
+  float* const q = args.qkv.f32() + t * (n_heads + n_kv_vectors * n_kv_heads) * head_dim;
+  float* const k = q + n_heads * head_dim;
+  const size_t slot = has_kv ? static_cast<size_t>(args.kv_slots[t]) : 0;
+  if (has_kv) AppendValues(args, slot, k);
   if (args.norms_all_heads) {
     const size_t q_width = n_heads * head_dim;
     NormRow(q, args.q_norm, nullptr, q_width, args.norm_kind, args.norm_eps, q, false);
     NormRow(q + q_width, args.k_norm, nullptr, n_kv_heads * head_dim, args.norm_kind, args.norm_eps,
             q + q_width, false);
   }
-  for (size_t h = 0; h < n_heads + n_kv_heads; ++h) {
+  for (size_t h = 0; h < n_heads + (has_kv ? n_kv_heads : 0); ++h) {
     float* const head = q + h * head_dim;
     const float* const norm = h < n_heads ? args.q_norm : args.k_norm;
     if (norm != nullptr && !args.norms_all_heads) {
@@ -72,27 +118,17 @@ void RopeAppendToken(const RopeAppendArgs& args, size_t t) {
   if (scale != 1) {
     for (size_t i = 0; i < n_heads * head_dim; ++i) q[i] *= scale;
   }
-  const size_t slot = static_cast<size_t>(args.kv_slots[t]);
-  const float* const k = q + n_heads * head_dim;
-  const float* const v = k + n_kv_heads * head_dim;
+  if (!has_kv) return;
   for (size_t h = 0; h < n_kv_heads; ++h) {
-    const float *const k_head = k + h * head_dim, *const v_head = v + h * head_dim;
-    switch (args.kv.dtype) {
-      case DType::kF32:
-        Append<DType::kF32>(args, slot, h, k_head, v_head);
-        break;
-      case DType::kBF16:
-        Append<DType::kBF16>(args, slot, h, k_head, v_head);
-        break;
-      case DType::kF16:
-        Append<DType::kF16>(args, slot, h, k_head, v_head);
-        break;
-    }
+    WithCacheType(args.kv.dtype, [&](auto dtype) {
+      AppendKey<decltype(dtype)::value>(args, slot, h, k + h * head_dim);
+    });
   }
 }
 
 absl::Status RopeAppend(const RopeAppendArgs& args, CpuContext& context) {
-  const int32_t n_all = args.n_heads + 2 * args.n_kv_heads;
+  SC_CHECK(static_cast<size_t>(args.head_dim) <= kMaxHeadDim);
+  const int32_t n_all = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads;
   RunPieces(*context.pool, static_cast<size_t>(args.n_tokens),
             static_cast<size_t>(n_all * args.head_dim), [&](size_t begin, size_t end) {
               for (size_t t = begin; t < end; ++t) RopeAppendToken(args, t);

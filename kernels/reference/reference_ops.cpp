@@ -78,7 +78,8 @@ void NormRow(const float* x, const float* weight, const float* bias, int32_t wid
   for (int32_t i = 0; i < width; ++i) square += (x[i] - mean) * (x[i] - mean);
   const double scale = 1 / std::sqrt(square / width + eps);
   for (int32_t i = 0; i < width; ++i) {
-    const double w = kind == NormKind::kRmsPlusOne ? 1.0 + weight[i] : weight[i];
+    const double given = weight != nullptr ? weight[i] : 1.0;
+    const double w = kind == NormKind::kRmsPlusOne ? 1.0 + given : given;
     const double value = (x[i] - mean) * scale * w + (bias != nullptr ? bias[i] : 0);
     out[i] = static_cast<float>(add_to_out ? out[i] + value : value);
   }
@@ -217,7 +218,7 @@ class ReferenceOps final : public Ops {
   }
 
   void RopeAppend(const RopeAppendArgs& args) override {
-    const int32_t n_all = args.n_heads + 2 * args.n_kv_heads;
+    const int32_t n_all = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads;
     std::vector<float> head(args.head_dim);
     for (int32_t t = 0; t < args.n_tokens; ++t) {
       if (args.norms_all_heads) {
@@ -227,37 +228,31 @@ class ReferenceOps final : public Ops {
         NormRow(q + q_width, args.k_norm, nullptr, args.n_kv_heads * args.head_dim, args.norm_kind,
                 args.norm_eps, q + q_width, false);
       }
+      if (args.kv_of_row != KvOfRow::kNone) AppendValues(args, t);
       for (int32_t h = 0; h < n_all; ++h) {
         float* x = args.qkv.f32() + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
         const bool is_q = h < args.n_heads;
         const bool is_k = !is_q && h < args.n_heads + args.n_kv_heads;
+        if (!is_q && !is_k) continue;
         std::copy(x, x + args.head_dim, head.begin());
-        if (is_q || is_k) {
-          const float* norm = is_q ? args.q_norm : args.k_norm;
-          if (norm != nullptr && !args.norms_all_heads) {
-            NormRow(x, norm, nullptr, args.head_dim, args.norm_kind, args.norm_eps, head.data(),
-                    false);
-          }
-          if (args.rope != nullptr) Rotate(*args.rope, args.positions[t], head);
+        const float* norm = is_q ? args.q_norm : args.k_norm;
+        if (norm != nullptr && !args.norms_all_heads) {
+          NormRow(x, norm, nullptr, args.head_dim, args.norm_kind, args.norm_eps, head.data(),
+                  false);
         }
+        if (args.rope != nullptr) Rotate(*args.rope, args.positions[t], head);
         if (is_q) {
           const float scale = args.query_scaling.At(args.positions[t]);
           for (int32_t i = 0; i < args.head_dim; ++i) x[i] = scale * head[i];
         } else {
-          const int32_t kv_head = is_k ? h - args.n_heads : h - args.n_heads - args.n_kv_heads;
-          const int32_t slot = args.kv_slots[t];
-          const size_t first = KvIndex(slot / kBlockTokens, kv_head, slot % kBlockTokens,
-                                       args.n_kv_heads, args.head_dim);
-          for (int32_t i = 0; i < args.head_dim; ++i) {
-            StoreElement(is_k ? args.kv.k : args.kv.v, args.kv.dtype, first + i, head[i]);
-          }
+          AppendHead(args, args.kv.k, t, h - args.n_heads, head);
         }
       }
     }
   }
 
   void Attention(const AttentionArgs& args) override {
-    const int32_t n_all = args.n_heads + 2 * args.n_kv_heads;
+    const int32_t n_all = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads;
     const int32_t group = args.n_heads / args.n_kv_heads;
     std::vector<double> scores, sum(args.head_dim);
     const StepInputs& step = *args.step;
@@ -307,10 +302,12 @@ class ReferenceOps final : public Ops {
     for (int32_t t = 0; t < args.n_rows; ++t) {
       const float* x = args.x.f32() + static_cast<size_t>(t) * args.width * (args.gated ? 2 : 1);
       for (int32_t i = 0; i < args.width; ++i) {
-        const double value =
-            args.gated && args.clamped.limit > 0
-                ? ClampedGluOf(x[i], x[args.width + i], args.clamped)
-                : Activated(x[i], args.kind) * (args.gated ? x[args.width + i] : 1.0f);
+        const double value = args.gated && args.clamped.limit > 0
+                                 ? ClampedGluOf(x[i], x[args.width + i], args.clamped)
+                                 : Activated(x[i], args.kind) *
+                                       (args.gated           ? x[args.width + i]
+                                        : args.up != nullptr ? args.up[t * args.up_stride + i]
+                                                             : 1.0f);
         args.out.f32()[static_cast<size_t>(t) * args.width + i] = static_cast<float>(value);
       }
     }
@@ -348,7 +345,9 @@ class ReferenceOps final : public Ops {
       for (int32_t i = 0; i < args.n_used; ++i) {
         const size_t at = static_cast<size_t>(t) * args.n_used + i;
         args.experts[at] = order[i];
-        args.weights[at] = static_cast<float>(std::exp(value(order[i]) - value(order[0])) / total);
+        const double scale = args.expert_scales != nullptr ? args.expert_scales[order[i]] : 1.0;
+        args.weights[at] =
+            static_cast<float>(scale * std::exp(value(order[i]) - value(order[0])) / total);
       }
     }
   }
@@ -361,6 +360,7 @@ class ReferenceOps final : public Ops {
     for (int32_t t = 0; t < args.n_tokens; ++t) {
       const float* const x = args.x.f32() + static_cast<size_t>(t) * hidden;
       float* const out = args.out + static_cast<size_t>(t) * hidden;
+      if (args.clears_out) std::fill_n(out, hidden, 0.0f);
       const size_t first = static_cast<size_t>(t) * args.n_used;
       for (size_t e = 0; e < args.up.size(); ++e) {
         for (size_t i = first; i < first + static_cast<size_t>(args.n_used); ++i) {
@@ -404,6 +404,10 @@ class ReferenceOps final : public Ops {
     }
   }
 
+  void Scale(float* x, int64_t n, const float* factor) override {
+    for (int64_t i = 0; i < n; ++i) x[i] *= *factor;
+  }
+
   void SoftCap(float* x, int64_t n, float cap) override {
     for (int64_t i = 0; i < n; ++i) {
       x[i] = static_cast<float>(cap * std::tanh(x[i] / static_cast<double>(cap)));
@@ -445,6 +449,34 @@ class ReferenceOps final : public Ops {
         copy(static_cast<char*>(rows) + block * bytes, host, bytes);
         host += bytes;
       }
+    }
+  }
+
+  // Writes one head of keys or values of row t into `cache`, args.kv.k or args.kv.v.
+  static void AppendHead(const RopeAppendArgs& args, void* cache, int32_t t, int32_t kv_head,
+                         const std::vector<float>& head) {
+    const int32_t slot = args.kv_slots[t];
+    const size_t first =
+        KvIndex(slot / kBlockTokens, kv_head, slot % kBlockTokens, args.n_kv_heads, args.head_dim);
+    for (int32_t i = 0; i < args.head_dim; ++i) {
+      StoreElement(cache, args.kv.dtype, first + i, head[i]);
+    }
+  }
+
+  // Before the norm and the rotation of keys, which may be the values.
+  static void AppendValues(const RopeAppendArgs& args, int32_t t) {
+    const int32_t n_kv_vectors = NKvVectors(args.kv_of_row);
+    const int32_t n_all = args.n_heads + n_kv_vectors * args.n_kv_heads;
+    const int32_t first = args.n_heads + (n_kv_vectors - 1) * args.n_kv_heads;
+    for (int32_t h = 0; h < args.n_kv_heads; ++h) {
+      const float* const v =
+          args.qkv.f32() + (static_cast<size_t>(t) * n_all + first + h) * args.head_dim;
+      std::vector<float> head(v, v + args.head_dim);
+      if (args.norms_v) {
+        NormRow(v, nullptr, nullptr, args.head_dim, NormKind::kRms, args.norm_eps, head.data(),
+                false);
+      }
+      AppendHead(args, args.kv.v, t, h, head);
     }
   }
 

@@ -20,7 +20,12 @@ constexpr int32_t kSequenceTokens = 2048;
 // start, and equal devices should get the same layers each time.
 constexpr double kClearlyMore = 1.05;
 
-int32_t MeasuredLayer(const ModelSpec& spec) { return spec.n_layers() / 2; }
+// A layer in the middle that can be a stage alone.
+int32_t MeasuredLayer(const ModelSpec& spec) {
+  int32_t layer = spec.n_layers() / 2;
+  while (layer > 0 && !spec.CanBeginStage(layer + 1)) --layer;
+  return layer;
+}
 
 std::string Counts(const std::vector<LayerRange>& layers) {
   std::vector<int32_t> counts;

@@ -74,6 +74,9 @@ TEST_CASE("A device is measured with one layer of random weights, and without ti
   CHECK(request.n_stages() == 3);
   CHECK_FALSE(request.has_token_table());
   CHECK(request.times_one_row());
+  ModelSpec sharing = Spec();  // layers 2 to 5 must be on one stage
+  for (const int32_t layer : {3, 5}) sharing.layers[layer].kv_source = 2;
+  CHECK(MeasuringLoad(sharing, load).first_layer() == 1);
   v1::LoadConfig left = request.config();
   CHECK(left.load_format() == v1::LOAD_FORMAT_DUMMY);
   left.clear_load_format();

@@ -3,27 +3,26 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace stagecoach::router {
 namespace {
 
 // In mixed traffic, about every second row is a prompt row that needs no logits.
 constexpr double kRowsThatSample = 0.5;
 
+// The last layer with which a stage may begin.
+int32_t LastBeginning(const ModelSpec& spec) {
+  int32_t layer = spec.n_layers() - 1;
+  while (!spec.CanBeginStage(layer)) --layer;
+  return layer;
+}
+
 }  // namespace
 
 double LayerCost(const ModelSpec& spec, const LayerSpec& layer) {
-  const double hidden = spec.hidden_size;
-  double attention = hidden * spec.head_dim *
-                     ((spec.attn_gate ? 3.0 : 2.0) * spec.n_heads + 2.0 * spec.n_kv_heads);
-  if (layer.is_recurrent) {
-    const RecurrentShape& shape = spec.recurrent->shape;
-    attention = hidden * (double{1} * shape.projected_width() + shape.values_width());
-  }
-  const double experts = 1.0 * spec.experts.intermediate_size * spec.experts.n_experts +
-                         spec.shared_expert.intermediate_size;
-  const double mlp = layer.has_experts ? 3.0 * hidden * experts
-                                       : hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
-  return attention + mlp;
+  const double experts = 3.0 * spec.hidden_size * spec.experts.intermediate_size;
+  return spec.WeightsOfEveryRow(layer) + (layer.has_experts ? experts * spec.experts.n_experts : 0);
 }
 
 double LogitsCost(const ModelSpec& spec) {
@@ -46,10 +45,19 @@ absl::StatusOr<std::vector<LayerRange>> BalanceLayers(const ModelSpec& spec, int
         "{} stages for a model of {} layers: use at most one stage per layer", n_stages, n_layers));
   }
   const std::vector<double> before = CostBefore(spec);
-  return PartitionLayers(n_layers, n_stages, [&](int32_t stage, const LayerRange& range) {
-    const double logits = stage + 1 == n_stages ? LogitsCost(spec) : 0;
-    return before[range.first + range.count] - before[range.first] + logits;
-  });
+  std::vector<LayerRange> ranges =
+      PartitionLayers(n_layers, n_stages, [&](int32_t stage, const LayerRange& range) {
+        if (!spec.CanBeginStage(range.first)) return kCannotHold;
+        const double logits = stage + 1 == n_stages ? LogitsCost(spec) : 0;
+        return before[range.first + range.count] - before[range.first] + logits;
+      });
+  if (ranges.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} stages for a model of {} layers, of which {} share keys and values and so "
+                    "must be on one stage: use at most {} stages",
+                    n_stages, n_layers, n_layers - LastBeginning(spec), LastBeginning(spec) + 1));
+  }
+  return ranges;
 }
 
 absl::StatusOr<std::vector<LayerRange>> SplitLayers(std::span<const uint32_t> layers_by_stage,
@@ -63,6 +71,13 @@ absl::StatusOr<std::vector<LayerRange>> SplitLayers(std::span<const uint32_t> la
   uint64_t n_layers = 0;
   for (const uint32_t count : layers_by_stage) {
     if (count == 0) return absl::InvalidArgumentError(given + ": a stage needs at least one layer");
+    const auto n_before = static_cast<int32_t>(std::min<uint64_t>(n_layers, spec.n_layers()));
+    if (!spec.CanBeginStage(n_before)) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}: a stage cannot begin with layer {}, because layers {} to {} share keys "
+                      "and values and so must be on one stage",
+                      given, n_before, LastBeginning(spec), spec.n_layers() - 1));
+    }
     ranges.push_back({static_cast<int32_t>(n_layers), static_cast<int32_t>(count)});
     n_layers += count;
   }

@@ -13,6 +13,7 @@ ModelSpec Spec(int32_t n_layers, int32_t vocab_size) {
   spec.head_dim = 10;
   spec.intermediate_size = 200;
   spec.vocab_size = vocab_size;  // 1000: logits weigh as much as one layer, and half of that counts
+  spec.kv_groups = {{}};
   spec.layers.resize(n_layers);
   return spec;
 }
@@ -57,6 +58,22 @@ TEST_CASE("experts count in the layers that have them") {
 
 TEST_CASE("more stages than layers are refused") {
   CHECK(absl::IsInvalidArgument(BalanceLayers(Spec(3, 1), 4).status()));
+}
+
+TEST_CASE("layers that share keys and values stay on one stage") {
+  ModelSpec spec = Spec(8, 1);
+  for (const int32_t layer : {4, 6, 7}) spec.layers[layer].kv_source = 3;
+  CHECK(Counts(spec, 2) == std::vector<int32_t>{3, 5});
+  CHECK(Counts(spec, 4) == std::vector<int32_t>{1, 1, 1, 5});
+  CHECK(BalanceLayers(spec, 5).status().message() ==
+        "5 stages for a model of 8 layers, of which 5 share keys and values and so must be on one "
+        "stage: use at most 4 stages");
+  CHECK(*SplitLayers(std::vector<uint32_t>{1, 7}, spec, 2) ==
+        std::vector<LayerRange>{{0, 1}, {1, 7}});
+  CHECK(
+      SplitLayers(std::vector<uint32_t>{4, 4}, spec, 2).status().message() ==
+      "--layer-split 4,4: a stage cannot begin with layer 4, because layers 3 to 7 share keys and "
+      "values and so must be on one stage");
 }
 
 TEST_CASE("a user's split is used as it is, or refused") {

@@ -29,8 +29,9 @@ class Stages {
         keys_before_(1, 0.0) {
     for (const LayerSpec& layer : spec.layers) {
       const int32_t window = spec.kv_groups[layer.kv_group].window;
-      const int32_t n_keys =
+      const int32_t n_seen =
           window == 0 ? demand.sequence_tokens : std::min(window, demand.sequence_tokens);
+      const int32_t n_keys = layer.kv_source >= 0 ? 0 : n_seen;
       keys_before_.push_back(keys_before_.back() + n_keys);
     }
   }
@@ -104,8 +105,10 @@ MeasuredSplit SplitByMeasure(const ModelSpec& spec, std::span<const LayerOnDevic
   for (int32_t n = demand.max_sequences; n > 0; n = static_cast<int32_t>(n * kFewer)) {
     const int32_t n_rows = RowsOf(n, devices.size());
     const auto cost = [&](int32_t stage, const LayerRange& range) {
-      return stages.NSequences(stage, range) < n ? kCannotHold
-                                                 : stages.Seconds(stage, range, n_rows);
+      if (!spec.CanBeginStage(range.first) || stages.NSequences(stage, range) < n) {
+        return kCannotHold;
+      }
+      return stages.Seconds(stage, range, n_rows);
     };
     std::vector<LayerRange> layers =
         PartitionLayers(spec.n_layers(), static_cast<int32_t>(devices.size()), cost);

@@ -104,8 +104,14 @@ def kv_bytes(model, stages, blocks):
     query_heads = size("num_attention_heads", "n_head")
     heads = size("num_key_value_heads") or query_heads
     head_dim = size("head_dim") or size("hidden_size", "n_embd") // query_heads
-    layers = -(-size("num_hidden_layers", "n_layer") // stages)
-    return blocks * 16 * 2 * heads * head_dim * 4 * layers
+    n_layers = size("num_hidden_layers", "n_layer")
+    of_layers = config.get("per_layer_config", {})
+    widths = []
+    for i in range(n_layers - config.get("num_kv_shared_layers", 0)):
+        layer = {"num_key_value_heads": heads, "head_dim": head_dim, **of_layers.get(str(i), {})}
+        widths.append(layer["num_key_value_heads"] * layer["head_dim"])
+    widest = sorted(widths, reverse=True)[: -(-n_layers // stages)]
+    return blocks * 16 * 2 * 4 * sum(widest)
 
 
 def free_blocks(stub):

@@ -259,6 +259,42 @@ def qwen3_5_moe():
     )  # fmt: skip
 
 
+def gemma4_sizes(**more):
+    # Rotation of half of the values of full layers, so that it shows in prompts of this length.
+    rope = dict(
+        full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=1e4),
+        sliding_attention=dict(rope_type="default", rope_theta=1e3),
+    )  # fmt: skip
+    kinds = {"s": "sliding_attention", "f": "full_attention"}
+    layer_types = [kinds[kind] for kind in more.pop("kinds")]
+    return transformers.Gemma4TextConfig(**{
+        **sizes(4, 2), "head_dim": 16, "global_head_dim": 32, "sliding_window": 20, "final_logit_softcapping": 4.0,
+        "vocab_size_per_layer_input": N_VOCAB, "hidden_size_per_layer_input": 0, "rope_parameters": rope,
+        "num_hidden_layers": len(layer_types), "layer_types": layer_types, **more,
+    })  # fmt: skip
+
+
+def gemma4():
+    # Like 31B.
+    return gemma4_sizes(kinds="sfsf", attention_k_eq_v=True, num_global_key_value_heads=1)
+
+
+def gemma4_moe():
+    # Like 26B-A4B.
+    return gemma4_sizes(
+        kinds="ssfsf", attention_k_eq_v=True, num_global_key_value_heads=1, intermediate_size=32, enable_moe_block=True,
+        num_experts=6, top_k_experts=2, moe_intermediate_size=16,
+    )  # fmt: skip
+
+
+def gemma4_e():
+    # Like E2B. Layers 5 and 6 use the keys and values of layers 3 and 4.
+    return gemma4_sizes(
+        kinds="ssfsfsf", num_key_value_heads=1, intermediate_size=16, num_kv_shared_layers=2, use_double_wide_mlp=True,
+        hidden_size_per_layer_input=8,
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -285,6 +321,9 @@ MODELS = {
     "qwen3-next": (qwen3_next, torch.bfloat16, False, "5GB"),
     "qwen3-5": (qwen3_5, torch.bfloat16, False, "5GB"),
     "qwen3-5-moe": (qwen3_5_moe, torch.bfloat16, False, "5GB"),
+    "gemma4": (gemma4, torch.bfloat16, False, "5GB"),
+    "gemma4-moe": (gemma4_moe, torch.bfloat16, False, "5GB"),
+    "gemma4-e": (gemma4_e, torch.bfloat16, False, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe"}
@@ -326,6 +365,8 @@ def randomise(model, dtype, seed):
     for name, buffer in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             buffer.copy_((0.3 * torch.randn(buffer.shape, generator=random)).to(dtype).float())
+        elif name.endswith("layer_scalar"):
+            buffer.copy_((1 + 0.2 * torch.randn(buffer.shape, generator=random)).to(dtype).float())
     model.tie_weights()
 
 

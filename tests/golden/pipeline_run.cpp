@@ -11,15 +11,32 @@ namespace stagecoach {
 
 using kernels::kBlockTokens;
 
+namespace {
+
+// The stages' first layers, as even as the model allows, and its number of layers.
+std::vector<int32_t> Borders(const ModelSpec& spec, int32_t n_stages) {
+  int32_t last = spec.n_layers() - 1;
+  while (!spec.CanBeginStage(last)) --last;
+  std::vector<int32_t> borders;
+  for (int32_t stage = 0; stage < n_stages; ++stage) {
+    borders.push_back(std::min(spec.n_layers() * stage / n_stages, last - (n_stages - 1 - stage)));
+  }
+  borders.push_back(spec.n_layers());
+  return borders;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOptions& options,
                                                                kernels::Ops* ops) {
   SC_ASSIGN_OR_RETURN(const ModelSpec spec, ReadModelSpec(options.model_dir));
   std::unique_ptr<PipelineRun> run(new PipelineRun(ops));
+  const std::vector<int32_t> borders = Borders(spec, options.n_stages);
   for (int32_t stage = 0; stage < options.n_stages; ++stage) {
     worker::StageModelOptions model;
     model.model_dir = options.model_dir;
-    model.first_layer = spec.n_layers() * stage / options.n_stages;
-    model.n_layers = spec.n_layers() * (stage + 1) / options.n_stages - model.first_layer;
+    model.first_layer = borders[static_cast<size_t>(stage)];
+    model.n_layers = borders[static_cast<size_t>(stage) + 1] - model.first_layer;
     model.is_first = stage == 0;
     model.is_last = stage + 1 == options.n_stages;
     model.config.set_adapter_dir(options.adapter_dir);
@@ -93,7 +110,7 @@ void PipelineRun::Step(std::span<const Chunk> chunks, worker::LogitRows logit_ro
                            .token_ids = ids,
                            .new_blocks = new_blocks,
                            .n_tokens = static_cast<int32_t>(ids.size())};
-  const size_t bytes = ids.size() * static_cast<size_t>(spec().hidden_size) * sizeof(float);
+  const size_t bytes = ids.size() * static_cast<size_t>(spec().passed_width()) * sizeof(float);
   std::vector<std::byte> hidden(bytes);
   for (size_t i = 0; i < stages_.size(); ++i) {
     float* const buffer = stages_[i]->hidden_buffer();

@@ -48,7 +48,7 @@ std::vector<Tensor> Sound() {
           {"model.layers.1.self_attn.q_proj.weight", {2, 2}}};
 }
 
-CheckpointVerdict Check(const std::vector<Tensor>& tensors) {
+CheckpointVerdict Check(const std::vector<Tensor>& tensors, const ModelSpec& spec = Spec()) {
   std::string header, data;
   for (const Tensor& tensor : tensors) {
     const size_t begin = data.size();
@@ -63,7 +63,7 @@ CheckpointVerdict Check(const std::vector<Tensor>& tensors) {
   }
   TempDir dir;
   dir.Write("model.safetensors", SafetensorsText("{" + header + "}", data));
-  return CheckCheckpoint(dir.path(), Spec(), Requests());
+  return CheckCheckpoint(dir.path(), spec, Requests());
 }
 
 std::string Problems(std::vector<Tensor> tensors) {
@@ -103,6 +103,21 @@ TEST_CASE("tensors that would give wrong results are a problem") {
   CHECK_THAT(problems,
              ContainsSubstring("model.layers.{0-1}.self_attn.q_proj.bias (2): is a bias"));
   CHECK_THAT(problems, ContainsSubstring("model.layers.1.self_attn.q_norm.weight: is a norm"));
+}
+
+TEST_CASE("keys of a layer that uses another layer's are ignored") {
+  ModelSpec spec = Spec();
+  spec.names.k = "model.layers.{}.self_attn.k_proj";
+  spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
+  std::vector<Tensor> tensors = Sound();
+  tensors.push_back({"model.layers.1.self_attn.k_proj.weight", {2, 2}});
+  tensors.push_back({"model.layers.1.self_attn.k_norm.weight", {2}});
+  CHECK_FALSE(Check(tensors, spec).ok());
+  spec.layers[1].kv_source = 0;
+  const CheckpointVerdict verdict = Check(tensors, spec);
+  CHECK(verdict.ok());
+  REQUIRE(verdict.notes.size() == 2);
+  CHECK_THAT(verdict.notes[0], ContainsSubstring("keys and values of another layer"));
 }
 
 TEST_CASE("if the embedding has another size, the error names the ids outside") {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -34,6 +36,10 @@ bool IsNorm(std::string_view name) {
   return name.find("norm") != name.npos || name.find(".ln_") != name.npos;
 }
 
+// Tensors that a layer with LayerSpec::kv_source does not have.
+constexpr std::string TensorNames::* kOfKeys[] = {&TensorNames::k, &TensorNames::v,
+                                                  &TensorNames::k_norm};
+
 class Judge {
  public:
   Judge(const ModelSpec& spec, const std::set<std::string>& used) : spec_(spec), used_(used) {
@@ -58,6 +64,8 @@ class Judge {
           name, fmt::format("belongs to a layer that config.json does not have (num_hidden_layers "
                             "is {}): the config.json is of another model",
                             n_layers));
+    } else if (in_layer && IsOfSharedKeys(name.substr(split->stem.size()), split->layer)) {
+      found->notes.Add(name, "ignored: the layer uses the keys and values of another layer");
     } else if (HasBiasOfUsedWeight(name)) {
       found->problems.Add(name,
                           "is a bias that config.json does not turn on: without it the model "
@@ -76,6 +84,20 @@ class Judge {
  private:
   static bool IsHead(std::string_view name) {
     return name == "output.weight" || name.ends_with("lm_head.weight");
+  }
+
+  // rest: the name from the layer's number on.
+  bool IsOfSharedKeys(std::string_view rest, int32_t layer) const {
+    if (spec_.layers[static_cast<size_t>(layer)].kv_source < 0) return false;
+    rest.remove_prefix(std::min(rest.find('.'), rest.size()));
+    constexpr std::string_view kPlace = "{}";
+    return std::any_of(std::begin(kOfKeys), std::end(kOfKeys), [&](auto field) {
+      std::string_view pattern = spec_.names.*field;
+      const size_t at = pattern.find(kPlace);
+      if (at == pattern.npos) return false;
+      pattern.remove_prefix(at + kPlace.size());
+      return rest.starts_with(pattern);
+    });
   }
 
   std::string_view WhyIgnored(std::string_view name) const {

@@ -17,6 +17,7 @@ class LayerRun {
       : spec_(spec),
         in_(inputs),
         w_(inputs.weights),
+        heads_(inputs.layer.is_recurrent ? HeadShape{} : spec.heads(inputs.layer)),
         step_(step),
         scratch_(scratch),
         hidden_(hidden),
@@ -38,9 +39,9 @@ class LayerRun {
                        .qkv = scratch_.qkv,
                        .gate = scratch_.mixed,
                        .n_tokens = step_.n_tokens,
-                       .n_heads = spec_.n_heads,
-                       .n_kv_heads = spec_.n_kv_heads,
-                       .head_dim = spec_.head_dim});
+                       .n_heads = heads_.n_heads,
+                       .n_kv_heads = heads_.n_kv_heads,
+                       .head_dim = heads_.head_dim});
     }
     ops_->RopeAppend({.qkv = scratch_.qkv,
                       .positions = step_.positions,
@@ -52,11 +53,13 @@ class LayerRun {
                       .norm_eps = static_cast<float>(spec_.norm_eps),
                       .kv = in_.kv,
                       .n_tokens = step_.n_tokens,
-                      .n_heads = spec_.n_heads,
-                      .n_kv_heads = spec_.n_kv_heads,
-                      .head_dim = spec_.head_dim,
+                      .n_heads = heads_.n_heads,
+                      .n_kv_heads = heads_.n_kv_heads,
+                      .head_dim = heads_.head_dim,
                       .norms_all_heads = spec_.qk_norm_all_heads,
-                      .query_scaling = spec_.query_scaling});
+                      .query_scaling = spec_.query_scaling,
+                      .norms_v = spec_.v_norm,
+                      .kv_of_row = heads_.kv_of_row});
   }
 
   void Attention() {
@@ -70,44 +73,93 @@ class LayerRun {
                      .step = &step_,
                      .group = in_.layer.kv_group,
                      .out = scratch_.attn,
-                     .n_heads = spec_.n_heads,
-                     .n_kv_heads = spec_.n_kv_heads,
-                     .head_dim = spec_.head_dim,
+                     .n_heads = heads_.n_heads,
+                     .n_kv_heads = heads_.n_kv_heads,
+                     .head_dim = heads_.head_dim,
                      .scale = spec_.attn_scale,
                      .softcap = spec_.attn_softcap,
                      .window = spec_.kv_groups[in_.layer.kv_group].window,
-                     .sinks = w_.sinks.As<float>()});
-    if (spec_.attn_gate) Gate(scratch_.attn, scratch_.mixed, spec_.n_heads * spec_.head_dim);
+                     .sinks = w_.sinks.As<float>(),
+                     .kv_of_row = heads_.kv_of_row});
+    if (spec_.attn_gate) Gate(scratch_.attn, scratch_.mixed, heads_.q_width());
     AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
     NormSum(w_.attn_norm, w_.attn_norm_bias);
   }
 
   void Mlp() {
-    if (in_.layer.has_experts) {
+    if (in_.layer.has_experts && spec_.experts.beside_mlp) {
+      ExpertsBesideMlp();
+    } else if (in_.layer.has_experts) {
       SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x must not alias hidden
-      Experts();
-      if (spec_.shared_expert.intermediate_size > 0) SharedExpert(scratch_.normed);
+      const ConstAct x = scratch_.normed;
+      ops_->NormRoute(InputNorm(w_.mlp_norm, w_.mlp_norm_bias), RouterProduct(x), Routing());
+      Experts(x, hidden_, /*clears_out=*/false);
+      if (spec_.shared_expert.intermediate_size > 0) SharedExpert(x);
     } else {
-      kernels::GemmArgs up =
-          Product(scratch_.normed, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
-      const kernels::ActivationArgs activation{.x = scratch_.mlp,
-                                               .out = scratch_.activation,
-                                               .n_rows = step_.n_tokens,
-                                               .width = spec_.intermediate_size,
-                                               .kind = spec_.activation,
-                                               .gated = spec_.gated_mlp};
-      if (NormsInput()) {
-        ops_->NormGemmActivate(InputNorm(w_.mlp_norm, w_.mlp_norm_bias), up, activation);
-      } else {
-        up.x = PlainInput();
-        ops_->GemmActivate(up, activation);
-      }
+      UpAndActivate();
       AddToHidden(scratch_.activation, w_.down, w_.down_bias, w_.post_mlp_norm);
     }
     NormSum(w_.mlp_norm, w_.mlp_norm_bias);
   }
 
+  // What comes after attention and MLP.
+  void End() {
+    if (in_.row_inputs != nullptr) AddInputs();
+    if (w_.layer_scale.bytes > 0) {
+      ops_->Scale(hidden_, int64_t{step_.n_tokens} * spec_.hidden_size, w_.layer_scale.As<float>());
+    }
+  }
+
  private:
+  // scratch_.activation = the MLP for hidden up to its output matrix
+  void UpAndActivate() {
+    kernels::GemmArgs up =
+        Product(scratch_.normed, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
+    const kernels::ActivationArgs activation{.x = scratch_.mlp,
+                                             .out = scratch_.activation,
+                                             .n_rows = step_.n_tokens,
+                                             .width = spec_.mlp_width(in_.layer),
+                                             .kind = spec_.activation,
+                                             .gated = spec_.gated_mlp};
+    if (NormsInput()) {
+      ops_->NormGemmActivate(InputNorm(w_.mlp_norm, w_.mlp_norm_bias), up, activation);
+    } else {
+      up.x = PlainInput();
+      ops_->GemmActivate(up, activation);
+    }
+  }
+
+  // hidden += norm(norm(mlp) + norm(experts)), where all three read hidden
+  void ExpertsBesideMlp() {
+    SC_CHECK(spec_.norm_placement == NormPlacement::kBeforeAndAfter);
+    const Act normed = scratch_.normed, sum = scratch_.dense_out;
+    UpAndActivate();
+    Gemm(scratch_.activation, w_.down, w_.down_bias, normed, /*add_to_y=*/false);
+    ops_->Norm(Normed(normed, w_.post_dense_norm, Buffer{}, sum, /*add_to_out=*/false));
+    ops_->NormRoute(InputNorm(w_.router_norm, Buffer{}), RouterProduct(normed), Routing());
+    ops_->Norm(InputNorm(w_.expert_norm, Buffer{}));
+    Experts(normed, scratch_.expert_out, /*clears_out=*/true);
+    ops_->Norm(Normed(Act(scratch_.expert_out), w_.post_expert_norm, Buffer{}, sum,
+                      /*add_to_out=*/true));
+    ops_->Norm(Normed(sum, w_.post_mlp_norm, Buffer{}, hidden_, /*add_to_out=*/true));
+  }
+
+  // See LayerInputsSpec.
+  void AddInputs() {
+    Gemm(PlainInput(), w_.inputs.gate, Buffer{}, scratch_.mlp, /*add_to_y=*/false);
+    ops_->Activate({.x = scratch_.mlp,
+                    .out = scratch_.mlp,
+                    .n_rows = step_.n_tokens,
+                    .width = spec_.layer_inputs.width,
+                    .kind = spec_.activation,
+                    .gated = false,
+                    .up = in_.row_inputs,
+                    .up_stride = in_.row_inputs_stride});
+    Gemm(scratch_.mlp, w_.inputs.up, Buffer{}, scratch_.normed, /*add_to_y=*/false);
+    ops_->Norm(
+        Normed(scratch_.normed, w_.inputs.post_norm, Buffer{}, hidden_, /*add_to_out=*/true));
+  }
+
   // A recurrent layer up to its output matrix.
   void DeltaNet() {
     SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);
@@ -183,34 +235,38 @@ class LayerRun {
     ops_->Norm(Normed(hidden_, norm, norm_bias, hidden_, /*add_to_out=*/false));
   }
 
-  // hidden += output of the experts for the normed rows, which stay in scratch_.normed
-  void Experts() {
-    const ConstAct x = scratch_.normed;
-    ops_->NormRoute(
-        InputNorm(w_.mlp_norm, w_.mlp_norm_bias),
-        Product(x, w_.router, w_.router_bias, scratch_.router_logits, /*add_to_y=*/false),
-        {.logits = scratch_.router_logits,
-         .experts = scratch_.experts,
-         .weights = scratch_.expert_weights,
-         .n_tokens = step_.n_tokens,
-         .n_experts = spec_.experts.n_experts,
-         .n_used = spec_.experts.n_used,
-         .over_used = spec_.experts.weights_over_used,
-         .sigmoid = spec_.experts.sigmoid,
-         .correction = w_.router_correction.As<float>()});
+  kernels::GemmArgs RouterProduct(ConstAct x) const {
+    return Product(x, w_.router, w_.router_bias, scratch_.router_logits, /*add_to_y=*/false);
+  }
+  kernels::RouteArgs Routing() const {
+    return {.logits = scratch_.router_logits,
+            .experts = scratch_.experts,
+            .weights = scratch_.expert_weights,
+            .n_tokens = step_.n_tokens,
+            .n_experts = spec_.experts.n_experts,
+            .n_used = spec_.experts.n_used,
+            .over_used = spec_.experts.weights_over_used,
+            .sigmoid = spec_.experts.sigmoid,
+            .correction = w_.router_correction.As<float>(),
+            .expert_scales = w_.expert_scales.As<float>()};
+  }
+
+  // out += output of the routed experts for x: [T, H]
+  void Experts(ConstAct x, float* out, bool clears_out) {
     ops_->ExpertMlp({.x = x,
                      .experts = scratch_.experts,
                      .weights = scratch_.expert_weights,
                      .up = w_.expert_up,
                      .down = w_.expert_down,
-                     .out = hidden_,
+                     .out = out,
                      .scratch = scratch_.expert_scratch,
                      .n_tokens = step_.n_tokens,
                      .n_used = spec_.experts.n_used,
                      .kind = spec_.activation,
                      .clamped = spec_.clamped_glu,
                      .up_bias = w_.expert_up_bias.As<float>(),
-                     .down_bias = w_.expert_down_bias.As<float>()});
+                     .down_bias = w_.expert_down_bias.As<float>(),
+                     .clears_out = clears_out});
   }
 
   // hidden += output of the shared expert for x: [T, H]
@@ -245,6 +301,7 @@ class LayerRun {
   const ModelSpec& spec_;
   const LayerInputs& in_;
   const LayerWeights& w_;
+  const HeadShape heads_;
   const kernels::StepInputs& step_;
   const LayerScratch& scratch_;
   float* hidden_;
@@ -269,6 +326,7 @@ void FinishLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels
   LayerRun run(spec, inputs, step, scratch, hidden, ops);
   run.Attention();
   run.Mlp();
+  run.End();
 }
 
 }  // namespace stagecoach::worker

@@ -13,7 +13,7 @@ namespace stagecoach::worker {
 // defined in weights.h.
 struct LayerScratch {
   kernels::Act normed;  // [T, H]; also a block's output before its post norm
-  kernels::Act qkv;     // [T, (N + 2 K) D]
+  kernels::Act qkv;     // [T, HeadShape::qkv_width]
   kernels::Act attn;    // [T, N D], or [T, RecurrentShape::values_width]
   // I: ModelSpec::mlp_width(); if that is 0, the next two are null.
   kernels::Act mlp;         // [T, 2 I] if gated, else [T, I]
@@ -23,6 +23,9 @@ struct LayerScratch {
   int32_t* experts;       // [T, n_used]
   float* expert_weights;  // [T, n_used]
   void* expert_scratch;   // Ops::ExpertScratchBytes
+  // Null unless ExpertSpec::beside_mlp.
+  float* dense_out;   // [T, H]
+  float* expert_out;  // [T, H]
   // Null without recurrent layers and output gates.
   float* projected;  // [T, RecurrentShape::projected_width] or [T, (2 N + 2 K) D]
   float* mixed;      // [T, RecurrentShape::n_channels], or the gates: [T, N D]
@@ -36,10 +39,14 @@ struct LayerInputs {
   // A recurrent layer has these: see DeltaNetArgs.
   float* states;
   std::span<const kernels::StateSave> saves;
+  // The layer's numbers in LayerInputsSpec, or null. The next row begins `stride` further on.
+  const float* row_inputs = nullptr;
+  int64_t row_inputs_stride = 0;
 };
 
 // Computes hidden += attention(norm(hidden)), then hidden += mlp(norm(hidden)). NormPlacement may
-// place the norms elsewhere. hidden: [T, H] float32.
+// place the norms elsewhere. With LayerInputsSpec, adds a third part; a layer scale comes last.
+// hidden: [T, H] float32.
 void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
               const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
 

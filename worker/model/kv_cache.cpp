@@ -22,8 +22,10 @@ KvCache::KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, D
                   .subspan(static_cast<size_t>(first_layer), static_cast<size_t>(n_layers))),
       dtype_(dtype) {}
 
-uint64_t KvCache::layer_block_bytes() const {
-  return kernels::KvBlockBytes(dtype_, spec_.n_kv_heads, spec_.head_dim) / 2;
+uint64_t KvCache::layer_block_bytes(const LayerSpec& layer) const {
+  if (layer.is_recurrent || layer.kv_source >= 0) return 0;
+  const HeadShape heads = spec_.heads(layer);
+  return kernels::KvBlockBytes(dtype_, heads.n_kv_heads, heads.head_dim) / 2;
 }
 
 std::vector<KvPart> KvCache::parts() const {
@@ -31,8 +33,8 @@ std::vector<KvPart> KvCache::parts() const {
   int32_t layer = first_layer_;
   for (const LayerSpec& spec : layers_) {
     const KvPart part{
-        .layer = layer++, .kv_group = spec.kv_group, .bytes = 2 * layer_block_bytes()};
-    if (!spec.is_recurrent) parts.push_back(part);
+        .layer = layer++, .kv_group = spec.kv_group, .bytes = 2 * layer_block_bytes(spec)};
+    if (part.bytes > 0) parts.push_back(part);
   }
   return parts;
 }
@@ -62,9 +64,9 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, const Lasting
   };
   std::vector<Layer> starts;
   for (const LayerSpec& layer : layers_) {
-    const uint64_t n_of_group =
-        layer.is_recurrent ? 0 : n_blocks[static_cast<size_t>(layer.kv_group)];
-    const uint64_t n = n_of_group * layer_block_bytes();
+    const uint64_t n = layer.is_recurrent ? 0
+                                          : n_blocks[static_cast<size_t>(layer.kv_group)] *
+                                                layer_block_bytes(layer);
     starts.push_back({.k = take(n), .v = take(n)});
   }
   if (!memory.make) {
@@ -80,6 +82,8 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, const Lasting
 
 kernels::KvLayer KvCache::layer(int32_t i) const {
   SC_CHECK(static_cast<size_t>(i) < starts_.size());
+  const int32_t source = layers_[static_cast<size_t>(i)].kv_source;
+  if (source >= 0) return layer(source - first_layer_);
   const Layer& start = starts_[static_cast<size_t>(i)];
   auto* const memory = memory_.As<unsigned char>();
   return {memory + start.k, memory + start.v, dtype_};

@@ -17,7 +17,7 @@ class KvCache {
   // Covers layers [first_layer, first_layer + n_layers) of `spec`, which must outlive the cache.
   KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, DType dtype);
 
-  // The layers' parts of a block. Recurrent layers have none.
+  // The layers' parts of a block. Layers without keys and values of their own have none.
   std::vector<KvPart> parts() const;
   // By KV group: bytes of one block over these layers (0: the group has no layer here).
   std::vector<uint64_t> block_bytes() const;
@@ -28,7 +28,7 @@ class KvCache {
   kernels::KvLayer layer(int32_t i) const;
 
  private:
-  uint64_t layer_block_bytes() const;  // of the keys only
+  uint64_t layer_block_bytes(const LayerSpec& layer) const;  // of the keys only
 
   const ModelSpec& spec_;
   const int32_t first_layer_;

@@ -35,5 +35,25 @@ TEST_CASE("the KV cache of all layers has the size of its blocks") {
   CHECK(bytes == n_blocks[0] * cache.block_bytes()[0] + n_blocks[1] * cache.block_bytes()[1]);
 }
 
+TEST_CASE("KV groups differ in heads, and a layer can use another layer's keys and values") {
+  const ModelSpec spec{
+      .n_kv_heads = 2,
+      .head_dim = 8,
+      .kv_groups = {{.n_kv_heads = 1, .head_dim = 32}, {.window = 16}},
+      .layers = {{}, {}, {.kv_group = 1}, {.kv_source = 1}, {.kv_group = 1, .kv_source = 2}}};
+  KvCache cache(spec, /*first_layer=*/1, /*n_layers=*/4, DType::kBF16);
+  constexpr uint64_t kFull = 2 * 16 * 32 * 2, kWindowed = 2 * 2 * 16 * 8 * 2;
+  CHECK(cache.block_bytes() == std::vector<uint64_t>{kFull, kWindowed});
+  const std::vector<KvPart> parts = cache.parts();
+  REQUIRE(parts.size() == 2);
+  CHECK((parts[0].layer == 1 && parts[0].bytes == kFull));
+  CHECK((parts[1].layer == 2 && parts[1].bytes == kWindowed));
+  const auto ops = kernels::MakeReferenceOps();
+  REQUIRE(cache.Allocate(std::vector<uint64_t>{10, 20}, {}, ops.get()).ok());
+  CHECK(cache.layer(2).k == cache.layer(0).k);
+  CHECK(cache.layer(3).v == cache.layer(1).v);
+  CHECK(cache.layer(1).k != cache.layer(0).k);
+}
+
 }  // namespace
 }  // namespace stagecoach::worker

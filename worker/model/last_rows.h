@@ -1,6 +1,6 @@
-// The rows of a step that need logits, as a separate step. Once the last layer's keys and values
-// are in the KV cache, nothing reads the other rows. Of a long prompt one row remains; of a chunk
-// in the middle of a prompt none.
+// The rows of a step that need logits, as a separate step. Once the keys and values of the last
+// layer that has some are in the KV cache, nothing reads the other rows. Of a long prompt one row
+// remains; of a chunk in the middle of a prompt none.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@ class LastRows {
  public:
   explicit LastRows(int32_t max_sequences);
 
-  // Decides whether the end of the last layer runs only for `rows` of the step, which must ascend.
-  // True if that saves many rows and no sequence has two of `rows`. Always false for a step with
-  // one row per sequence, because such a step may be replayed as a CUDA graph with all rows.
+  // Decides whether the end of that layer, and layers after it, run only for `rows` of the step,
+  // which must ascend. True if that saves many rows and no sequence has two of `rows`. Always false
+  // for a step with one row per sequence, because such a step may be replayed as a CUDA graph with
+  // all rows.
   bool Choose(const kernels::StepBatch& step, std::span<const int32_t> rows);
   void ChooseAll() { chosen_ = false; }
 

@@ -70,6 +70,9 @@ std::vector<double> RopeFrequencies(const RopeSpec& rope, int32_t head_dim, int3
       case RopeScaling::kNone:
         frequencies[i] = frequency;
         break;
+      case RopeScaling::kProportional:
+        frequencies[i] = static_cast<int32_t>(i) < rope.n_turning ? frequency / rope.factor : 0.0;
+        break;
       case RopeScaling::kLinear:
         frequencies[i] = frequency / rope.factor;
         break;

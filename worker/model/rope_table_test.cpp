@@ -22,6 +22,20 @@ TEST_CASE("plain and linear frequencies") {
   CHECK(RopeFrequencies(rope, 8, 64)[1] == Approx(0.025));
 }
 
+TEST_CASE("proportional frequencies are those of the whole head, and the later ones are 0") {
+  const RopeSpec rope{.theta = 10000.0,
+                      .rotary_dim = 8,
+                      .scaling = RopeScaling::kProportional,
+                      .factor = 2,
+                      .n_turning = 2};
+  const std::vector<double> frequencies = RopeFrequencies(rope, 4, 64);
+  REQUIRE(frequencies.size() == 4);
+  CHECK(frequencies[0] == 0.5);
+  CHECK(frequencies[1] == Approx(0.05));
+  CHECK(frequencies[2] == 0);
+  CHECK(frequencies[3] == 0);
+}
+
 TEST_CASE("llama3 keeps high frequencies, scales low ones and interpolates between them") {
   const RopeSpec rope{.theta = 500000.0,
                       .scaling = RopeScaling::kLlama3,

@@ -34,8 +34,8 @@ size_t Bytes(int64_t rows, int64_t width, size_t element_bytes) {
 
 uint64_t ScratchSizes::total() const {
   return hidden + normed + inner + mlp + router_logits + experts + expert_weights + expert_scratch +
-         projected + mixed + embedded + last_row_ids + last_qkv + last_hidden + logit_rows +
-         logit_hidden + logit_normed + logit_projected + logits + ropes;
+         dense_out + expert_out + projected + mixed + embedded + last_row_ids + last_qkv +
+         last_hidden + logit_rows + logit_hidden + logit_normed + logit_projected + logits + ropes;
 }
 
 ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec,
@@ -43,17 +43,24 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
   const size_t act_bytes = DTypeBytes(device.act_dtype);
   const int64_t tokens = options.config.max_batched_tokens(),
                 slots = options.config.max_sequences();
-  const int64_t heads_width = int64_t{spec.n_heads} * spec.head_dim;
-  const int64_t qkv_width = heads_width + int64_t{2} * spec.n_kv_heads * spec.head_dim;
+  int64_t heads_width = 0, qkv_width = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.is_recurrent) continue;
+    const HeadShape heads = spec.heads(layer);
+    heads_width = std::max(heads_width, int64_t{heads.q_width()});
+    qkv_width = std::max(qkv_width, int64_t{heads.qkv_width()});
+  }
   const auto of_recurrent = [&](int32_t (RecurrentShape::*width)() const) {
     return spec.recurrent ? int64_t{(spec.recurrent->shape.*width)()} : 0;
   };
   const int64_t attn_width = std::max(heads_width, of_recurrent(&RecurrentShape::values_width));
   const bool is_projected = spec.embed_size != spec.hidden_size;
-  const int64_t mlp_width = int64_t{spec.mlp_width()} * (spec.gated_mlp ? 2 : 1);
+  // At the end of a layer, its inputs take the MLP's place.
+  const int64_t mlp_width = std::max(int64_t{spec.mlp_width()} * (spec.gated_mlp ? 2 : 1),
+                                     int64_t{spec.layer_inputs.width});
 
   ScratchSizes sizes;
-  sizes.hidden = Bytes(tokens, spec.hidden_size, sizeof(float));
+  sizes.hidden = Bytes(tokens, spec.passed_width(), sizeof(float));
   sizes.normed = Bytes(tokens, spec.hidden_size, act_bytes);
   // The activation may overwrite qkv and attn, because attention is over when it is written.
   const int64_t activation_width = spec.gated_mlp ? spec.mlp_width() : 0;
@@ -69,18 +76,23 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
     sizes.experts = Bytes(tokens, spec.experts.n_used, sizeof(int32_t));
     sizes.expert_weights = Bytes(tokens, spec.experts.n_used, sizeof(float));
     sizes.expert_scratch = device.expert_bytes;
+    const size_t out = Bytes(tokens, spec.hidden_size, sizeof(float));
+    if (spec.experts.beside_mlp) sizes.dense_out = sizes.expert_out = out;
   }
   const int64_t gated_width = spec.attn_gate ? heads_width + qkv_width : 0;
   const int64_t gate_width = spec.attn_gate ? heads_width : 0;
+  const int64_t inputs_width =
+      options.is_first ? int64_t{spec.n_layers()} * spec.layer_inputs.width : 0;
   sizes.projected = Bytes(
-      tokens, std::max(gated_width, of_recurrent(&RecurrentShape::projected_width)), sizeof(float));
+      tokens, std::max({gated_width, of_recurrent(&RecurrentShape::projected_width), inputs_width}),
+      sizeof(float));
   sizes.mixed =
       Bytes(tokens, std::max(gate_width, of_recurrent(&RecurrentShape::n_channels)), sizeof(float));
   if (options.is_first && is_projected) sizes.embedded = Bytes(tokens, spec.embed_size, act_bytes);
   if (options.is_last) {
     sizes.last_row_ids = Bytes(slots, 1, sizeof(int32_t));
     sizes.last_qkv = Bytes(slots, qkv_width, act_bytes);
-    sizes.last_hidden = Bytes(slots, spec.hidden_size, sizeof(float));
+    sizes.last_hidden = Bytes(slots, spec.passed_width(), sizeof(float));
     sizes.max_logit_rows = MaxLogitRows(options, spec, device.runs_ahead);
     const int64_t rows = sizes.max_logit_rows;
     sizes.logit_rows = Bytes(rows, 1, sizeof(int32_t));

@@ -23,20 +23,22 @@ struct ScratchDevice {
 // In bytes; 0: the stage has no such buffer. T: max_batched_tokens, S: max_sequences, R:
 // max_logit_rows, H: hidden_size, P: embed_size, V: vocab_size.
 struct ScratchSizes {
-  size_t hidden = 0;      // [T, H] float32
+  size_t hidden = 0;      // [T, ModelSpec::passed_width] float32
   size_t normed = 0;      // [T, H]
   size_t inner = 0;       // qkv and attn; later the activation
   size_t attn_start = 0;  // offset of attn in inner
   size_t mlp = 0;         // also attention's scratch, earlier in the layer
   size_t router_logits = 0, experts = 0, expert_weights = 0;  // [T, n_experts], [T, n_used]
   size_t expert_scratch = 0;
-  // With recurrent layers or output gates, float32: see LayerScratch.
+  size_t dense_out = 0, expert_out = 0;  // [T, H] float32: with ExpertSpec::beside_mlp
+  // With recurrent layers or output gates, float32: see LayerScratch. projected: also the first
+  // stage's projection of embeddings to inputs of layers.
   size_t projected = 0, mixed = 0;
   size_t embedded = 0;  // [T, P]: if the embedding is projected
   // Last stage only.
   size_t last_row_ids = 0;     // [S] int32
   size_t last_qkv = 0;         // [S, qkv]
-  size_t last_hidden = 0;      // [S, H] float32
+  size_t last_hidden = 0;      // [S, ModelSpec::passed_width] float32
   size_t logit_rows = 0;       // [R] int32
   size_t logit_hidden = 0;     // [R, H] float32
   size_t logit_normed = 0;     // [R, H]; 0 with pooling, like the next two

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "common/check.h"
@@ -41,6 +42,13 @@ absl::Status CheckOptions(const StageModelOptions& options, const ModelSpec& spe
   if (options.is_first != (options.first_layer == 0) ||
       options.is_last != (options.first_layer + options.n_layers == spec.n_layers())) {
     return error("layer 0 must be on the first stage and the last layer on the last stage");
+  }
+  for (const int32_t border : {options.first_layer, options.first_layer + options.n_layers}) {
+    if (border >= spec.n_layers() || spec.CanBeginStage(border)) continue;
+    return error(fmt::format(
+        "a stage of {} cannot begin with layer {}: this or a later layer attends to the keys and "
+        "values of a layer before it",
+        options.model_dir, border));
   }
   if (options.config.max_batched_tokens() < 1 || options.config.max_sequences() < 1) {
     return error("max_batched_tokens and max_sequences must be 1 or more");
@@ -211,10 +219,12 @@ class StageModelImpl final : public StageModel {
   }
   kernels::KvCopyArgs KvCopy(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
                              size_t place_bytes) const {
-    SC_CHECK(!spec_.recurrent);  // parts then skip layers
-    return {.kv = kv_.layer(static_cast<int32_t>(part)),
-            .n_kv_heads = spec_.n_kv_heads,
-            .head_dim = spec_.head_dim,
+    SC_CHECK(!spec_.recurrent);
+    const int32_t layer = kv_.parts().at(part).layer;
+    const HeadShape heads = spec_.heads(spec_.layers[static_cast<size_t>(layer)]);
+    return {.kv = kv_.layer(layer - options_.first_layer),
+            .n_kv_heads = heads.n_kv_heads,
+            .head_dim = heads.head_dim,
             .copies = copies,
             .host = host,
             .place_bytes = place_bytes};
@@ -222,36 +232,59 @@ class StageModelImpl final : public StageModel {
   // Runs the layers of the step built last.
   void RunLayers(float* hidden) {
     if (options_.is_first) Embed(hidden);
-    for (int32_t i = 0; i < options_.n_layers; ++i) {
-      const LayerSpec& layer = spec_.layers[static_cast<size_t>(options_.first_layer + i)];
-      const kernels::RopeTable* rope =
-          spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
-      LayerInputs inputs{.weights = weights_->layers[static_cast<size_t>(i)],
-                         .layer = layer,
-                         .rope = rope,
-                         .kv = {},
-                         .states = nullptr,
-                         .saves = {}};
-      if (layer.is_recurrent) {
-        inputs.states = states_.layer(i);
-        inputs.saves = state_saves_;
-      } else {
-        inputs.kv = kv_.layer(i);
-      }
-      if (i == options_.n_layers - 1 && last_rows_.chosen()) {
-        RunLastRows(inputs, hidden);
-      } else {
-        RunLayer(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
-      }
+    // Behind the hidden states: [T, n_layers, width].
+    float* const row_inputs = hidden + int64_t{step_->n_tokens} * spec_.hidden_size;
+    if (options_.is_first && spec_.layer_inputs.width > 0) EmbedInputs(hidden, row_inputs);
+    const int32_t n_of_all_rows =
+        last_rows_.chosen() ? LastWithKeys() : static_cast<int32_t>(options_.n_layers);
+    for (int32_t i = 0; i < n_of_all_rows; ++i) {
+      RunLayer(spec_, InputsOf(i, row_inputs), *step_, layer_scratch_, hidden, ops_);
       ++*options_.work;
     }
+    if (last_rows_.chosen()) RunLastRows(n_of_all_rows, hidden, row_inputs);
   }
 
-  // Runs the last layer: keys and values for all rows, everything else for last_rows_ only.
-  void RunLastRows(const LayerInputs& inputs, float* hidden) {
+  // The stage's last layer with keys and values of its own.
+  int32_t LastWithKeys() const {
+    int32_t i = options_.n_layers - 1;
+    while (spec_.layers[static_cast<size_t>(options_.first_layer + i)].kv_source >= 0) --i;
+    return i;
+  }
+
+  // row_inputs: [T, n_layers, width]; read only with ModelSpec::layer_inputs
+  LayerInputs InputsOf(int32_t i, const float* row_inputs) const {
+    const LayerSpec& layer = spec_.layers[static_cast<size_t>(options_.first_layer + i)];
+    const kernels::RopeTable* rope =
+        spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
+    LayerInputs inputs{.weights = weights_->layers[static_cast<size_t>(i)],
+                       .layer = layer,
+                       .rope = rope,
+                       .kv = {},
+                       .states = nullptr,
+                       .saves = {}};
+    if (const int32_t width = spec_.layer_inputs.width; width > 0) {
+      inputs.row_inputs = row_inputs + int64_t{options_.first_layer + i} * width;
+      inputs.row_inputs_stride = int64_t{spec_.n_layers()} * width;
+    }
+    if (layer.is_recurrent) {
+      inputs.states = states_.layer(i);
+      inputs.saves = state_saves_;
+    } else {
+      inputs.kv = kv_.layer(i);
+    }
+    return inputs;
+  }
+
+  // Runs layer `first`, the last one with keys and values of its own, and those after it: keys and
+  // values for all rows, everything else for last_rows_ only.
+  void RunLastRows(int32_t first, float* hidden, const float* row_inputs) {
+    const LayerInputs inputs = InputsOf(first, row_inputs);
     AppendKeys(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
     const std::span<const int32_t> rows = last_rows_.rows();
-    if (rows.empty()) return;
+    if (rows.empty()) {
+      *options_.work += options_.n_layers - first;
+      return;
+    }
     ops_->Upload(rows.data(), last_row_ids_.As<int32_t>(), rows.size_bytes());
     const auto gather = [&](kernels::ConstAct x, kernels::Act out, int32_t width) {
       ops_->GatherRows({.x = x,
@@ -262,13 +295,23 @@ class StageModelImpl final : public StageModel {
     };
     LayerScratch scratch = layer_scratch_;
     scratch.qkv = AsAct(last_qkv_);
-    gather(layer_scratch_.qkv, scratch.qkv, qkv_width());
+    gather(layer_scratch_.qkv, scratch.qkv, spec_.heads(inputs.layer).qkv_width());
     gather(hidden, last_hidden_.As<float>(), spec_.hidden_size);
+    float* const last_inputs =
+        last_hidden_.As<float>() + int64_t{std::ssize(rows)} * spec_.hidden_size;
+    if (const int32_t width = spec_.layer_inputs.width; width > 0) {
+      gather(row_inputs, last_inputs, spec_.n_layers() * width);
+    }
     ops_->BuildStep(last_rows_.step(), step_.get());
-    FinishLayer(spec_, inputs, *step_, scratch, last_hidden_.As<float>(), ops_);
+    FinishLayer(spec_, InputsOf(first, last_inputs), *step_, scratch, last_hidden_.As<float>(),
+                ops_);
+    ++*options_.work;
+    for (int32_t i = first + 1; i < options_.n_layers; ++i) {
+      RunLayer(spec_, InputsOf(i, last_inputs), *step_, layer_scratch_, last_hidden_.As<float>(),
+               ops_);
+      ++*options_.work;
+    }
   }
-
-  int32_t qkv_width() const { return (spec_.n_heads + 2 * spec_.n_kv_heads) * spec_.head_dim; }
 
   bool is_projected() const { return spec_.embed_size != spec_.hidden_size; }
 
@@ -303,6 +346,34 @@ class StageModelImpl final : public StageModel {
     ops_->Embed(args);
     Gemm(args.out, weights_->project_in, hidden, args.n_tokens,
          /*add_to_y=*/spec_.learned_positions);
+  }
+
+  // See LayerInputsSpec. embedded: [T, H]; out: [T, n_layers, width]
+  void EmbedInputs(const float* embedded, float* out) {
+    const LayerInputsSpec& inputs = spec_.layer_inputs;
+    const int32_t n_tokens = step_->n_tokens;
+    ops_->Embed({.ids = step_->token_ids,
+                 .table = &weights_->input_embed,
+                 .scale = std::sqrt(static_cast<float>(inputs.width)) * kInputShare,
+                 .positions = step_->positions,
+                 .position_table = nullptr,
+                 .position_offset = 0,
+                 .out = out,
+                 .n_tokens = n_tokens});
+    float* const projected = projected_.As<float>();
+    Gemm(embedded, weights_->input_project, projected, n_tokens, /*add_to_y=*/false);
+    // The norm of the projection times hidden_size^-0.5 is that of the projection, with another
+    // eps.
+    const double eps = spec_.norm_eps * spec_.hidden_size;
+    ops_->Norm({.x = projected,
+                .weight = weights_->input_norm.As<float>(),
+                .bias = nullptr,
+                .out = out,
+                .n_rows = n_tokens * spec_.n_layers(),
+                .width = inputs.width,
+                .kind = spec_.norm,
+                .eps = static_cast<float>(eps),
+                .add_to_out = true});
   }
 
   absl::StatusOr<kernels::Buffer> Scratch(size_t bytes) {
@@ -340,8 +411,10 @@ class StageModelImpl final : public StageModel {
     }
     if (sizes.projected > 0) {
       SC_ASSIGN_OR_RETURN(projected_, Scratch(sizes.projected));
-      SC_ASSIGN_OR_RETURN(mixed_, Scratch(sizes.mixed));
       layer_scratch_.projected = projected_.As<float>();
+    }
+    if (sizes.mixed > 0) {
+      SC_ASSIGN_OR_RETURN(mixed_, Scratch(sizes.mixed));
       layer_scratch_.mixed = mixed_.As<float>();
     }
     limits.attention_scratch = mlp_.data.get();
@@ -365,6 +438,11 @@ class StageModelImpl final : public StageModel {
     layer_scratch_.experts = chosen_experts_.As<int32_t>();
     layer_scratch_.expert_weights = expert_weights_.As<float>();
     layer_scratch_.expert_scratch = expert_scratch_.data.get();
+    if (sizes.dense_out == 0) return absl::OkStatus();
+    SC_ASSIGN_OR_RETURN(dense_out_, Scratch(sizes.dense_out));
+    SC_ASSIGN_OR_RETURN(expert_out_, Scratch(sizes.expert_out));
+    layer_scratch_.dense_out = dense_out_.As<float>();
+    layer_scratch_.expert_out = expert_out_.As<float>();
     return absl::OkStatus();
   }
 
@@ -413,12 +491,14 @@ class StageModelImpl final : public StageModel {
   LastRows last_rows_;
   kernels::Buffer last_row_ids_;  // [max_sequences] int32, like the next two: for last_rows_
   kernels::Buffer last_qkv_;      // LayerScratch::qkv
-  kernels::Buffer last_hidden_;   // [max_sequences, H]
+  kernels::Buffer last_hidden_;   // [max_sequences, passed_width], laid out like `hidden`
   std::vector<int32_t> indices_;  // of the rows passed to Logits
   kernels::Buffer hidden_, normed_, mlp_;  // LayerScratch's
   kernels::Buffer inner_;                  // qkv and attn, or activation
-  kernels::Buffer projected_, mixed_;      // if the model has recurrent layers or output gates
+  // If the model has recurrent layers, output gates or inputs of layers.
+  kernels::Buffer projected_, mixed_;
   kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;
+  kernels::Buffer dense_out_, expert_out_;
   kernels::Buffer embedded_;               // [T, P]: if the embedding is projected
   kernels::Buffer logit_rows_;             // [R] int32
   kernels::Buffer logit_hidden_;           // [R, H]

@@ -108,7 +108,8 @@ class StageModel {
       const std::function<void(int32_t done, int32_t total)>& progress) = 0;
 
   // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory with the residual
-  // added in. It is input and output, except that stage 0 fills it from batch.token_ids. The model
+  // added in, followed by the inputs of layers of a model with LayerInputsSpec, [T, n_layers,
+  // width]. It is input and output, except that stage 0 fills it from batch.token_ids. The model
   // keeps the sequences' block tables by slot. logit_rows: on the last stage, the ascending rows
   // that Logits may be asked for, so that the last layer can skip the end of the other rows. Absent
   // (always so on other stages): Logits may be asked for any row.
@@ -124,7 +125,7 @@ class StageModel {
   // final norm, as [R, hidden_size] float32.
   virtual const float* FinalHidden(const float* hidden, std::span<const int32_t> rows) = 0;
 
-  // The model's own scratch, [max_batched_tokens, hidden_size] float32.
+  // The model's own scratch, max_batched_tokens * ModelSpec::passed_width float32.
   virtual float* hidden_buffer() = 0;
   // [max_sequences] int32 device memory, by slot: the tokens that kernels::kSampledToken refers to.
   virtual int32_t* sampled_tokens() = 0;

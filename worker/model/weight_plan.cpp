@@ -36,6 +36,7 @@ class Planner {
     }
     if (is_first && embed != hidden)
       Matrix(&weights_->project_in, embed, {{names.project_in, hidden}});
+    if (is_first && spec_.layer_inputs.width > 0) LayerInputs();
     if (!is_last) return;
     if (!names.final_norm.empty()) {
       Norm(&weights_->final_norm, &weights_->final_norm_bias, names.final_norm, hidden);
@@ -59,12 +60,16 @@ class Planner {
     }
     if (post_norms) Norm(&to->post_attn_norm, nullptr, names.post_attn_norm, hidden);
     Norm(&to->mlp_norm, &to->mlp_norm_bias, names.mlp_norm, hidden);
-    if (spec_.layers[static_cast<size_t>(layer)].has_experts) {
-      Experts(to);
-    } else {
-      Mlp(to);
-    }
+    const LayerSpec& spec = spec_.layers[static_cast<size_t>(layer)];
+    if (spec.has_experts) Experts(to);
+    if (const int32_t width = spec_.mlp_width(spec); width > 0) Mlp(width, to);
     if (post_norms) Norm(&to->post_mlp_norm, nullptr, names.post_mlp_norm, hidden);
+    if (const LayerInputsSpec& inputs = spec_.layer_inputs; inputs.width > 0) {
+      Linear(&to->inputs.gate, nullptr, /*has_bias=*/false, hidden, {{inputs.gate, inputs.width}});
+      Linear(&to->inputs.up, nullptr, /*has_bias=*/false, inputs.width, {{inputs.up, hidden}});
+      Norm(&to->inputs.post_norm, nullptr, inputs.post_norm, hidden);
+    }
+    if (!names.layer_scale.empty()) Vector(&to->layer_scale, "", 1, {{names.layer_scale, 1}});
   }
 
   WeightPlan Take() { return std::move(plan_); }
@@ -77,23 +82,30 @@ class Planner {
 
   void Attention(LayerWeights* to) {
     const TensorNames& names = spec_.names;
-    const int32_t attn_width = spec_.n_heads * spec_.head_dim;
-    const int32_t q_rows = attn_width * (spec_.attn_gate ? 2 : 1);
-    const int32_t kv_rows = spec_.n_kv_heads * spec_.head_dim;
-    if (names.qkv.empty()) {
-      Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, spec_.hidden_size,
-             {{names.q, q_rows}, {names.k, kv_rows}, {names.v, kv_rows}});
+    const HeadShape heads = spec_.heads(spec_.layers[static_cast<size_t>(layer_)]);
+    const int32_t q_rows = heads.q_width() * (spec_.attn_gate ? 2 : 1);
+    const int32_t kv_rows = heads.kv_width();
+    const auto project = [&](std::initializer_list<Piece> pieces) {
+      Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, spec_.hidden_size, pieces);
+    };
+    if (!names.qkv.empty()) {
+      project({{names.qkv, q_rows + 2 * kv_rows}});
+    } else if (heads.kv_of_row == KvOfRow::kKeysAndValues) {
+      project({{names.q, q_rows}, {names.k, kv_rows}, {names.v, kv_rows}});
+    } else if (heads.kv_of_row == KvOfRow::kKeysAsValues) {
+      project({{names.q, q_rows}, {names.k, kv_rows}});
     } else {
-      Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, spec_.hidden_size,
-             {{names.qkv, q_rows + 2 * kv_rows}});
+      project({{names.q, q_rows}});
     }
     if (spec_.qk_norm) {
       const bool all = spec_.qk_norm_all_heads;
-      Norm(&to->q_norm, nullptr, names.q_norm, all ? q_rows : spec_.head_dim);
-      Norm(&to->k_norm, nullptr, names.k_norm, all ? kv_rows : spec_.head_dim);
+      Norm(&to->q_norm, nullptr, names.q_norm, all ? q_rows : heads.head_dim);
+      if (heads.kv_of_row != KvOfRow::kNone) {
+        Norm(&to->k_norm, nullptr, names.k_norm, all ? kv_rows : heads.head_dim);
+      }
     }
     if (spec_.attn_sinks) Vector(&to->sinks, "", 0, {{names.sinks, spec_.n_heads}});
-    Linear(&to->o, &to->o_bias, spec_.o_bias, attn_width, {{names.o, spec_.hidden_size}});
+    Linear(&to->o, &to->o_bias, spec_.o_bias, heads.q_width(), {{names.o, spec_.hidden_size}});
   }
 
   void Recurrent(const RecurrentSpec& recurrent, LayerWeights* to) {
@@ -120,9 +132,19 @@ class Planner {
     Linear(&to->o, nullptr, /*has_bias=*/false, shape.values_width(), {{recurrent.out, hidden}});
   }
 
-  void Mlp(LayerWeights* to) {
+  // Before the first layer.
+  void LayerInputs() {
+    const LayerInputsSpec& inputs = spec_.layer_inputs;
+    const int32_t width = spec_.n_layers() * inputs.width;
+    Matrix(&weights_->input_embed, width, {{inputs.embed, spec_.vocab_size}});
+    Matrix(&weights_->input_project, spec_.hidden_size, {{inputs.project, width}});
+    Norm(&weights_->input_norm, nullptr, inputs.project_norm, inputs.width);
+    plan_.vectors.back().factor = kInputShare;
+  }
+
+  void Mlp(int32_t width, LayerWeights* to) {
     const TensorNames& names = spec_.names;
-    const int32_t hidden = spec_.hidden_size, width = spec_.intermediate_size;
+    const int32_t hidden = spec_.hidden_size;
     if (!spec_.gated_mlp) {
       Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden, {{names.up, width}});
     } else if (names.gate_up.empty()) {
@@ -147,6 +169,16 @@ class Planner {
       Vector(&to->router_correction, "", 0, {{names.router_correction, experts.n_experts}});
     }
     if (spec_.shared_expert.intermediate_size > 0) SharedExpert(&to->shared_expert);
+    if (!names.expert_scales.empty()) {
+      Vector(&to->expert_scales, "", 1, {{names.expert_scales, experts.n_experts}});
+    }
+    if (experts.beside_mlp) {
+      Vector(&to->router_norm, "", 1, {{names.router_norm, hidden}});
+      plan_.vectors.back().factor = 1 / std::sqrt(static_cast<float>(hidden));
+      Norm(&to->expert_norm, nullptr, names.expert_norm, hidden);
+      Norm(&to->post_expert_norm, nullptr, names.post_expert_norm, hidden);
+      Norm(&to->post_dense_norm, nullptr, names.post_dense_norm, hidden);
+    }
     to->expert_up.resize(static_cast<size_t>(experts.n_experts));
     to->expert_down.resize(static_cast<size_t>(experts.n_experts));
     if (!names.stacked_gate_up.empty()) {

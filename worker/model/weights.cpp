@@ -180,7 +180,7 @@ class WeightReader {
     const RowsView view = source_->Rows(part.request, 0, 1);
     std::vector<float> values(static_cast<size_t>(request.cols));
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = LoadElement(view.data, view.dtype, i);
+      values[i] = vector.factor * LoadElement(view.data, view.dtype, i);
     }
     ops_->Upload(values.data(), vector.target->As<float>() + part.first_row,
                  values.size() * sizeof(float));

@@ -27,13 +27,21 @@ struct SharedExpertWeights {
   kernels::Matrix down;      // [H, W]
 };
 
+// Of ModelSpec::layer_inputs, whose width is P: see LayerInputsSpec.
+struct LayerInputWeights {
+  kernels::Matrix gate;       // [P, H]
+  kernels::Matrix up;         // [H, P]
+  kernels::Buffer post_norm;  // [H]
+};
+
 // H hidden size, P embedding size, X expert's intermediate size, D head size, N query heads, K
 // key-value heads, I intermediate size, V vocabulary size. Vectors are float32. Vectors that the
 // model does not have are empty.
 struct LayerWeights {
   kernels::Buffer attn_norm, attn_norm_bias;  // [H]
-  // [(N + 2 K) D, H]: q, k, v. With output gates [(2 N + 2 K) D, H]: q and gate of each head, k, v.
-  // In a recurrent layer [RecurrentShape::projected_width, H].
+  // [(N + 2 K) D, H]: q, k, v; fewer rows, if KvOfRow says so. With output gates
+  // [(2 N + 2 K) D, H]: q and gate of each head, k, v. In a recurrent layer
+  // [RecurrentShape::projected_width, H].
   kernels::Matrix qkv;
   kernels::Buffer qkv_bias;                 // [(N + 2 K) D]
   kernels::Buffer q_norm, k_norm;           // [D] or, over all heads, [N D] and [K D]
@@ -47,20 +55,28 @@ struct LayerWeights {
   kernels::Matrix down;                     // [H, I]
   kernels::Buffer down_bias;                // [H]
   kernels::Buffer post_mlp_norm;            // [H]
-  // Only layers with experts. These have no up and down.
+  kernels::Buffer layer_scale;              // [1]
+  // Only layers with experts. These have no up and down, unless ExpertSpec::beside_mlp.
   kernels::Matrix router;                            // [n_experts, H]
   std::vector<kernels::Matrix> expert_up;            // by expert: [2 X, H]: gate, up
   std::vector<kernels::Matrix> expert_down;          // by expert: [H, X]
   kernels::Buffer router_bias, router_correction;    // [n_experts]
   kernels::Buffer expert_up_bias, expert_down_bias;  // [n_experts, 2 X], [n_experts, H]
-  SharedExpertWeights shared_expert;                 // if the model has one
-  RecurrentWeights recurrent;  // only recurrent layers; these have no q_norm and k_norm
+  kernels::Buffer expert_scales;                     // [n_experts]
+  // With ExpertSpec::beside_mlp: [H].
+  kernels::Buffer router_norm, expert_norm, post_expert_norm, post_dense_norm;
+  SharedExpertWeights shared_expert;  // if the model has one
+  RecurrentWeights recurrent;         // only recurrent layers; these have no q_norm and k_norm
+  LayerInputWeights inputs;
 };
 
 struct StageWeights {
   kernels::Matrix embed;       // [V, P]: first stage; also the last stage if tied
   kernels::Matrix positions;   // [max_positions + offset, H]: first stage, learned positions
   kernels::Matrix project_in;  // [H, P]: first stage, if P differs from H
+  // First stage, with ModelSpec::layer_inputs: see LayerInputsSpec.
+  kernels::Matrix input_embed, input_project;
+  kernels::Buffer input_norm;
   std::vector<LayerWeights> layers;
   kernels::Buffer final_norm, final_norm_bias;  // [H]: last stage
   kernels::Matrix project_out;                  // [P, H]: last stage, if P differs from H

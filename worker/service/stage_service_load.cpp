@@ -99,7 +99,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
       {.stage = static_cast<int32_t>(request.stage()),
        .n_stages = n_stages,
        .hidden_bytes = static_cast<size_t>(config.max_batched_tokens()) *
-                       static_cast<size_t>(model_->spec().hidden_size) * sizeof(float),
+                       static_cast<size_t>(model_->spec().passed_width()) * sizeof(float),
        .token_bytes = static_cast<size_t>(config.max_sequences()) * sizeof(int32_t)}));
 
   laps.End("memory of links");

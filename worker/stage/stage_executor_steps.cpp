@@ -341,7 +341,7 @@ absl::Status StageExecutor::FinishResult(const StartedStep& step) {
 }
 
 size_t StageExecutor::HiddenBytes(size_t n_rows) const {
-  return n_rows * static_cast<size_t>(model_->spec().hidden_size) * sizeof(float);
+  return n_rows * static_cast<size_t>(model_->spec().passed_width()) * sizeof(float);
 }
 
 }  // namespace stagecoach::worker

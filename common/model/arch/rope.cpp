@@ -64,14 +64,22 @@ RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults)
   RopeSpec rope;
   rope.theta = section.Number("rope_theta", 1.0, 1e12, defaults.theta);
   const double part = section.Number("partial_rotary_factor", 0, 1, defaults.partial_rotary_factor);
+  const char* key = section.Has("rope_type") ? "rope_type" : "type";
+  const std::string type = section.String(key, "default");
+  if (type == "proportional") {
+    // All values are paired as in a full rotation, and the pairs after this part stand still.
+    rope.rotary_dim = defaults.head_dim;
+    rope.scaling = RopeScaling::kProportional;
+    rope.factor = FactorOr(section, 1.0);
+    rope.n_turning = static_cast<int32_t>(defaults.head_dim * part / 2);
+    return rope;
+  }
   rope.rotary_dim = static_cast<int32_t>(defaults.head_dim * part);
   if (section.ok() && (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0)) {
     section.Problem(
         "partial_rotary_factor",
         fmt::format("{} of a head of {} is not an even number of values", part, defaults.head_dim));
   }
-  const char* key = section.Has("rope_type") ? "rope_type" : "type";
-  const std::string type = section.String(key, "default");
   if (type == "default") return rope;
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
@@ -91,7 +99,8 @@ RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults)
     ReadYarn(section, stretch, rope);
   } else {
     section.Unsupported(key, fmt::format("rotary scaling \"{}\" is not supported; supported are "
-                                         "default, linear, llama3, yarn and longrope",
+                                         "default, linear, llama3, yarn, longrope and "
+                                         "proportional",
                                          type));
   }
   return rope;
