@@ -108,7 +108,7 @@ struct GemmArgs {
 
 struct NormArgs {
   ConstAct x;           // [T, width]
-  const float* weight;  // [width]; with kRms it may be null: ones
+  const float* weight;  // [width]
   const float* bias;    // [width] or null (kLayerNorm only)
   Act out;              // [T, width]; may be x
   int32_t n_rows;
@@ -181,9 +181,8 @@ struct RopeAppendArgs {
   // [n_heads * head_dim] and k_norm [n_kv_heads * head_dim].
   bool norms_all_heads = false;
   QueryScaling query_scaling = {};  // of q, after the rotation
-  // CPUs only. norms_v: each head of v has an RMS norm without a weight.
-  bool norms_v = false;
-  // CPUs only: other layouts of qkv's rows. With kNone, nothing is written into the cache.
+  bool norms_v = false;  // each head of v has an RMS norm without a weight; norm_kind is kRms
+  // Other layouts of qkv's rows. With kNone, only on CPUs, nothing is written into the cache.
   KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
 };
 
@@ -230,7 +229,7 @@ struct RouteArgs {
   // factor.
   std::optional<SigmoidRouting> sigmoid = {};
   const float* correction = nullptr;  // [n_experts] or null; only with sigmoid
-  // CPUs only, without sigmoid: each weight is multiplied by its expert's number.
+  // Without sigmoid: each weight is multiplied by its expert's number.
   const float* expert_scales = nullptr;  // [n_experts] or null
 };
 
@@ -251,7 +250,7 @@ struct ExpertMlpArgs {
   ClampedGlu clamped = {};           // as in ActivationArgs
   const float* up_bias = nullptr;    // [n_experts, 2 * width] or null
   const float* down_bias = nullptr;  // [n_experts, hidden] or null
-  bool clears_out = false;           // CPUs only: out begins as 0, in place of what it holds
+  bool clears_out = false;           // out begins as 0, in place of what it holds
 };
 
 // Sizes that determine the scratch memory of ExpertMlp.

@@ -312,9 +312,8 @@ class Ops {
   virtual void SigmoidGate(const SigmoidGateArgs& args) = 0;
   virtual void CopyStates(const CopyStatesArgs& args) = 0;
   virtual void GatherRows(const GatherRowsArgs& args) = 0;
-  // x *= *factor for n values; both are in device memory. CPUs only
-  // (common/model/device_support.h).
-  virtual void Scale(float* /*x*/, int64_t /*n*/, const float* /*factor*/) { SC_CHECK(false); }
+  // x *= *factor for n values; both are in device memory.
+  virtual void Scale(float* x, int64_t n, const float* factor) = 0;
   // x = cap * tanh(x / cap) for n values.
   virtual void SoftCap(float* x, int64_t n, float cap) = 0;
   virtual void Sample(const SampleArgs& args) = 0;

@@ -5,17 +5,38 @@
 #include <algorithm>
 
 namespace stagecoach {
+namespace {
+
+// Attention kernels for tensor cores exist for multiples of kTileHeadDims up to kMaxTileHeadDim.
+// They follow one plan of a step, which is made for the model's usual heads. Other sizes take a
+// kernel without a plan.
+constexpr int32_t kTileHeadDims = 64, kMaxTileHeadDim = 256;
+
+bool SharesKeys(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerSpec& layer) { return layer.kv_source >= 0; });
+}
+
+}  // namespace
 
 absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
-  const bool has_other_heads =
-      std::any_of(spec.kv_groups.begin(), spec.kv_groups.end(), [](const KvGroupSpec& group) {
-        return group.head_dim > 0 || group.n_kv_heads > 0 || group.keys_as_values;
-      });
-  if (has_other_heads || spec.v_norm) {
+  if (SharesKeys(spec) || spec.layer_inputs.width > 0) {
     return absl::UnimplementedError(fmt::format(
-        "{} runs on CPUs only: its layers with full attention have other heads than those with a "
-        "window, and values are normed; GPU kernels support neither",
+        "{} with layers that share keys and values, or have inputs of their own, runs on CPUs only",
         spec.architecture));
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.is_recurrent) continue;
+    const HeadShape heads = spec.heads(layer);
+    const bool is_other = heads.head_dim != spec.head_dim || heads.n_kv_heads != spec.n_kv_heads ||
+                          heads.kv_of_row != KvOfRow::kKeysAndValues;
+    if (!is_other || heads.head_dim > kMaxTileHeadDim || heads.head_dim % kTileHeadDims != 0) {
+      continue;
+    }
+    return absl::UnimplementedError(fmt::format(
+        "{} runs on CPUs only: its layers have {} KV heads of size {}, and others have {} of size "
+        "{}; GPU kernels support one kind of this size in a model",
+        spec.architecture, heads.n_kv_heads, heads.head_dim, spec.n_kv_heads, spec.head_dim));
   }
   if (!spec.recurrent) return absl::OkStatus();
   const RecurrentShape& shape = spec.recurrent->shape;

@@ -24,14 +24,32 @@ TEST_CASE("a model with heads that are too large for a GPU's registers is refuse
              ContainsSubstring("convolutions of 5 positions"));
 }
 
-TEST_CASE("a model whose layers differ in heads is refused on GPUs") {
-  ModelSpec spec{.architecture = "Gemma4ForCausalLM", .kv_groups = {{}, {.window = 8}}};
+TEST_CASE("layers may differ in heads on GPUs if tensor cores serve only one kind") {
+  ModelSpec spec{.architecture = "Gemma4ForCausalLM",
+                 .n_heads = 8,
+                 .n_kv_heads = 4,
+                 .head_dim = 256,
+                 .kv_groups = {{}, {.window = 8}},
+                 .layers = {{}, {.kv_group = 1}}};
   CHECK(CheckRunsOnGpus(spec).ok());
-  spec.kv_groups[0].head_dim = 512;
+  spec.kv_groups[0] = {.n_kv_heads = 2, .head_dim = 512, .keys_as_values = true};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.kv_groups[0].head_dim = 128;
   const absl::Status status = CheckRunsOnGpus(spec);
   CHECK(absl::IsUnimplemented(status));
   CHECK_THAT(std::string(status.message()),
              ContainsSubstring("Gemma4ForCausalLM runs on CPUs only"));
+}
+
+TEST_CASE("shared keys and inputs of layers are refused on GPUs") {
+  ModelSpec spec{.architecture = "Gemma4ForCausalLM", .kv_groups = {{}}, .layers = {{}, {}}};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.layer_inputs.width = 8;
+  CHECK_FALSE(CheckRunsOnGpus(spec).ok());
+  spec.layer_inputs.width = 0;
+  spec.layers[1].kv_source = 0;
+  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()),
+             ContainsSubstring("share keys and values"));
 }
 
 }  // namespace

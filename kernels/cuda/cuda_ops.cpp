@@ -404,6 +404,11 @@ class CudaOps final : public Ops {
     Do([&]() -> absl::Status {
       SC_ASSIGN_OR_RETURN(const void* const* up, MatrixTable(args.up));
       SC_ASSIGN_OR_RETURN(const void* const* down, MatrixTable(args.down));
+      if (args.clears_out) {
+        const size_t n = static_cast<size_t>(args.n_tokens) * size_t(args.down.front().rows);
+        SC_RETURN_IF_ERROR(
+            ToStatus(cudaMemsetAsync(args.out, 0, n * sizeof(float), stream_.handle), "ExpertMlp"));
+      }
       return ToStatus(cuda::ExpertMlp(stream_, args, up, down, options_.batch_invariant),
                       "ExpertMlp");
     });
@@ -437,6 +442,9 @@ class CudaOps final : public Ops {
   }
   void GatherRows(const GatherRowsArgs& args) override {
     Launch("GatherRows", [&] { return cuda::GatherRows(stream_, args); });
+  }
+  void Scale(float* x, int64_t n, const float* factor) override {
+    Launch("Scale", [&] { return cuda::Scale(stream_, x, n, factor); });
   }
   void SoftCap(float* x, int64_t n, float cap) override {
     Launch("SoftCap", [&] { return cuda::SoftCap(stream_, x, n, cap); });

@@ -21,6 +21,7 @@ struct AttentionConfig {
   bool forgets_blocks = false;  // no block ids for positions before the window
   bool has_sinks = false;
   bool norms_all_heads = false;  // with rope_and_norm
+  bool norms_v = false;          // with RMS norms of q and k
   QueryScaling query_scaling = {};
 
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
@@ -135,7 +136,7 @@ class AttentionLayer {
                      .rope = config_.rope_and_norm ? &rope_ : nullptr,
                      .q_norm = config_.rope_and_norm ? q_norm_.f32() : nullptr,
                      .k_norm = config_.rope_and_norm ? k_norm_.f32() : nullptr,
-                     .norm_kind = NormKind::kRmsPlusOne,
+                     .norm_kind = config_.norms_v ? NormKind::kRms : NormKind::kRmsPlusOne,
                      .norm_eps = 1e-6f,
                      .kv = kv(),
                      .n_tokens = n_tokens + n_padding,
@@ -143,7 +144,8 @@ class AttentionLayer {
                      .n_kv_heads = config_.n_kv_heads,
                      .head_dim = config_.head_dim,
                      .norms_all_heads = config_.norms_all_heads,
-                     .query_scaling = config_.query_scaling});
+                     .query_scaling = config_.query_scaling,
+                     .norms_v = config_.norms_v});
     const size_t n_out = static_cast<size_t>(n_tokens * config_.out_width());
     const Values out(
         ops_, std::vector<float>(n_out + static_cast<size_t>(n_padding * config_.out_width()), NAN),

@@ -21,6 +21,7 @@ struct GenericParams {
   const int32_t* n_seqs;
   int32_t n_tokens;
   int32_t n_heads, n_kv_heads, head_dim, window;
+  int32_t n_in_row;  // heads of a row of qkv
   float scale, softcap;
   const float* sinks;
 };
@@ -52,8 +53,8 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
   };
 
   float* const q = queries[warp];
-  const T* const from = static_cast<const T*>(p.qkv) +
-                        (int64_t{row} * (p.n_heads + 2 * p.n_kv_heads) + head) * p.head_dim;
+  const T* const from =
+      static_cast<const T*>(p.qkv) + (int64_t{row} * p.n_in_row + head) * p.head_dim;
   for (int i = lane; i < p.head_dim; i += kWarpThreads) q[i] = ToFloat(from[i]) * p.scale;
   __syncwarp();
 
@@ -117,6 +118,7 @@ cudaError_t GenericAttention(const Stream& stream, const AttentionArgs& args,
       .n_kv_heads = args.n_kv_heads,
       .head_dim = args.head_dim,
       .window = args.window,
+      .n_in_row = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads,
       .scale = args.scale,
       .softcap = args.softcap,
       .sinks = args.sinks};

@@ -69,6 +69,17 @@ TEST_CASE("Attention: queries scaled by position, norms over all heads") {
                 50, {50, 1});
 }
 
+TEST_CASE("Attention: normed values") {
+  const int32_t head_dim = GENERATE(64, 256, 10);  // both kernels of RopeAppend
+  CheckSequence({.n_heads = 6,
+                 .n_kv_heads = 2,
+                 .head_dim = head_dim,
+                 .dtype = GENERATE(DType::kF32, DType::kBF16),
+                 .rope_and_norm = true,
+                 .norms_v = true},
+                50, {50, 1});
+}
+
 TEST_CASE("Attention: a long context") {
   const int32_t window = GENERATE(0, 300);
   CheckSequence({.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .window = window}, 700, {700, 350});

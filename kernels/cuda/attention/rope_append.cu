@@ -26,6 +26,21 @@ struct RopeParams {
   NormKind norm_kind;
   float norm_eps;
   QueryScaling query_scaling;
+  bool norms_v;
+  bool keys_as_values;
+};
+
+// A row's heads: queries, keys, values. Values may have no place of their own in a row.
+struct RowHeads {
+  int n_all, n_in_row;
+
+  __device__ explicit RowHeads(const RopeParams& p)
+      : n_all(p.n_heads + 2 * p.n_kv_heads),
+        n_in_row(n_all - (p.keys_as_values ? p.n_kv_heads : 0)) {}
+  // The head's place in the row.
+  __device__ int Place(const RopeParams& p, int head) const {
+    return head < n_in_row ? head : head - p.n_kv_heads;
+  }
 };
 
 __device__ __forceinline__ float QueryScale(const RopeParams& p, int32_t position) {
@@ -68,6 +83,7 @@ struct Head {
 };
 
 // LayerNorm or RMS norm over the parts of a head: [0, half), [half, 2 half), [2 half, head_dim).
+// weight: null: ones
 template <typename H>
 __device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firsts)[3],
                           const float* weight, const RopeParams& p) {
@@ -94,7 +110,8 @@ __device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firs
   for (int part = 0; part < 3; ++part) {
     parts[part].ForEach(sizes[part], [&](int i, int e, int at) {
       float& x = parts[part].x[i][e];
-      x = (x - mean) * scale * (weight[firsts[part] + at] + weight_offset);
+      const float w = weight != nullptr ? weight[firsts[part] + at] + weight_offset : 1.0f;
+      x = (x - mean) * scale * w;
     });
   }
 }
@@ -122,10 +139,10 @@ __device__ __forceinline__ float HeadSum(float value) {
 struct HeadPart {
   float low[kVector], high[kVector];
 
-  // LayerNorm or RMS norm. norm: the lane's weights; null: no norm, but the lane must take part in
-  // the shuffles.
+  // LayerNorm or RMS norm. norm: the lane's weights; null: ones. If not is_normed, the lane only
+  // takes part in the shuffles.
   template <int kLanes>
-  __device__ __forceinline__ void Norm(const float* norm, const RopeParams& p) {
+  __device__ __forceinline__ void Norm(bool is_normed, const float* norm, const RopeParams& p) {
     constexpr int kHalf = kLanes * kVector;
     float mean = 0, square = 0;
     if (p.norm_kind == NormKind::kLayerNorm) {
@@ -139,13 +156,13 @@ struct HeadPart {
       square += a * a + b * b;
     }
     const float variance = HeadSum<kLanes>(square) / static_cast<float>(2 * kHalf);
-    if (norm == nullptr) return;
+    if (!is_normed) return;
     const float scale = 1.0f / sqrtf(variance + p.norm_eps);
     const float offset = p.norm_kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f;
 #pragma unroll
     for (int e = 0; e < kVector; ++e) {
-      low[e] = (low[e] - mean) * scale * (norm[e] + offset);
-      high[e] = (high[e] - mean) * scale * (norm[kHalf + e] + offset);
+      low[e] = (low[e] - mean) * scale * (norm != nullptr ? norm[e] + offset : 1.0f);
+      high[e] = (high[e] - mean) * scale * (norm != nullptr ? norm[kHalf + e] + offset : 1.0f);
     }
   }
   __device__ __forceinline__ void Rotate(const float (&cos)[kVector], const float (&sin)[kVector]) {
@@ -177,11 +194,11 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
   const int64_t token = blockIdx.x;
   const int first = static_cast<int>(threadIdx.x) / kLanes;
   const int of_lane = static_cast<int>(threadIdx.x) % kLanes * kVector;
-  const int n_all = p.n_heads + 2 * p.n_kv_heads;
-  T* const row = static_cast<T*>(p.qkv) + token * n_all * kDim + of_lane;
+  const RowHeads heads(p);
+  T* const row = static_cast<T*>(p.qkv) + token * heads.n_in_row * kDim + of_lane;
   const int32_t slot = p.kv_slots[token];
-  const int n_kept = slot < 0 ? p.n_heads : n_all;  // padding writes nothing to the cache
-  const bool has_norms = p.q_norm != nullptr || p.k_norm != nullptr;
+  const int n_kept = slot < 0 ? p.n_heads : heads.n_all;  // padding writes nothing to the cache
+  const bool has_norms = p.q_norm != nullptr || p.k_norm != nullptr || p.norms_v;
   float cos[kVector], sin[kVector];
   const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
   LoadFloats<kVector>(p.cos + angles, cos);
@@ -194,8 +211,9 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
     for (int i = 0; i < kAhead; ++i) {
       const int head = begin + i * kHeads + first;
       if (head >= n_kept) continue;
-      LoadFloats<kVector>(row + int64_t{head} * kDim, parts[i].low);
-      LoadFloats<kVector>(row + int64_t{head} * kDim + kHalf, parts[i].high);
+      const T* const from = row + int64_t{heads.Place(p, head)} * kDim;
+      LoadFloats<kVector>(from, parts[i].low);
+      LoadFloats<kVector>(from + kHalf, parts[i].high);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -204,7 +222,8 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
       const bool is_v = head >= p.n_heads + p.n_kv_heads;
       if (has_norms) {
         const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
-        parts[i].template Norm<kLanes>(norm != nullptr ? norm + of_lane : nullptr, p);
+        parts[i].template Norm<kLanes>(norm != nullptr || (is_v && p.norms_v),
+                                       norm != nullptr ? norm + of_lane : nullptr, p);
       }
       if (head >= n_kept) continue;
       if (!is_v) parts[i].Rotate(cos, sin);
@@ -245,9 +264,9 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   WaitForPrevious();
   const int64_t item = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarpThreads;
   if (item >= p.n_items) return;
-  const int n_all = p.n_heads + 2 * p.n_kv_heads;
-  const int64_t token = item / n_all;
-  const int head = static_cast<int>(item % n_all);
+  const RowHeads heads(p);
+  const int64_t token = item / heads.n_all;
+  const int head = static_cast<int>(item % heads.n_all);
   const bool is_q = head < p.n_heads;
   const bool is_v = head >= p.n_heads + p.n_kv_heads;
   const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
@@ -256,14 +275,15 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   const int32_t slot = p.kv_slots[token];
   if (!is_q && slot < 0) return;
 
-  T* const at = static_cast<T*>(p.qkv) + (token * n_all + head) * p.head_dim;
+  T* const at =
+      static_cast<T*>(p.qkv) + (token * heads.n_in_row + heads.Place(p, head)) * p.head_dim;
   const int half = p.rotary_dim / 2;
   const int sizes[3] = {half, half, p.head_dim - p.rotary_dim};
   const int firsts[3] = {0, half, p.rotary_dim};
   Head<T, kN, kMaxElements> parts[3];
 #pragma unroll
   for (int part = 0; part < 3; ++part) parts[part].Load(at, firsts[part], sizes[part]);
-  if (norm != nullptr) NormParts(parts, sizes, firsts, norm, p);
+  if (norm != nullptr || (is_v && p.norms_v)) NormParts(parts, sizes, firsts, norm, p);
   if (p.cos != nullptr && !is_v) {
     const int64_t row = int64_t{p.positions[token]} * half;
     parts[0].ForEach(half, [&](int i, int e, int element) {
@@ -293,6 +313,8 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
 
 cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const KvSides& sides) {
   SC_CHECK(args.qkv.dtype == args.kv.dtype && args.head_dim <= kMaxHeadDim);
+  SC_CHECK(args.kv_of_row != KvOfRow::kNone);
+  SC_CHECK(!args.norms_v || args.norm_kind == NormKind::kRms);
   const RopeTable* const rope = args.rope;
   // Without rotation, the head is still processed in halves.
   const int32_t rotary_dim = rope != nullptr ? rope->rotary_dim : args.head_dim / 2 * 2;
@@ -313,7 +335,9 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const K
                     .rotary_dim = rotary_dim,
                     .norm_kind = args.norm_kind,
                     .norm_eps = args.norm_eps,
-                    .query_scaling = args.query_scaling};
+                    .query_scaling = args.query_scaling,
+                    .norms_v = args.norms_v,
+                    .keys_as_values = args.kv_of_row == KvOfRow::kKeysAsValues};
   if (args.norms_all_heads) {
     const cudaError_t error = NormAllHeads(stream, args);
     if (error != cudaSuccess) return error;

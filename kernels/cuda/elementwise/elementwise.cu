@@ -131,6 +131,19 @@ cudaError_t ActivateOf(const Stream& stream, const ActivateParams& params) {
              : Launch<&ActivateKernel<T, kKind, 1>>(stream, shape(1), params);
 }
 
+struct ScaleParams {
+  float* x;
+  int64_t n;
+  const float* factor;
+};
+
+__global__ void ScaleKernel(const ScaleParams p) {
+  LetNextStart();
+  WaitForPrevious();
+  const float factor = *p.factor;
+  ForEach(p.n, [&](int64_t i) { p.x[i] *= factor; });
+}
+
 struct SoftCapParams {
   float* x;
   int64_t n;
@@ -250,6 +263,10 @@ cudaError_t Activate(const Stream& stream, const ActivationArgs& args) {
     }
     return ActivateOf<T, Activation::kSilu>(stream, params);
   });
+}
+
+cudaError_t Scale(const Stream& stream, float* x, int64_t n, const float* factor) {
+  return Launch<&ScaleKernel>(stream, ShapeFor(stream, n), ScaleParams{x, n, factor});
 }
 
 cudaError_t SoftCap(const Stream& stream, float* x, int64_t n, float cap) {

@@ -12,6 +12,7 @@ namespace stagecoach::kernels::cuda {
 cudaError_t Embed(const Stream& stream, const EmbedArgs& args);
 cudaError_t GatherRows(const Stream& stream, const GatherRowsArgs& args);
 cudaError_t Activate(const Stream& stream, const ActivationArgs& args);
+cudaError_t Scale(const Stream& stream, float* x, int64_t n, const float* factor);
 cudaError_t SoftCap(const Stream& stream, float* x, int64_t n, float cap);
 
 // y[t][i] += bias[i]; y: [n_rows, width]

@@ -161,5 +161,12 @@ TEST_CASE("SoftCap") {
                             30 * std::tanh(0.5f / 30), 30 * std::tanh(1.0f)}) < 1e-6);
 }
 
+TEST_CASE("Scale") {
+  const auto ops = NewCudaOps();
+  const Values x(*ops, {-100, 0, 0.5f}), factor(*ops, {0.25f});
+  ops->Scale(x.f32(), 3, factor.f32());
+  CHECK(x.Get() == std::vector<float>{-25, 0, 0.125f});
+}
+
 }  // namespace
 }  // namespace stagecoach::kernels

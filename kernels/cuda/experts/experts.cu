@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
   total = WarpSum(total);
   __syncwarp();
   for (int32_t i = lane; i < p.n_used; i += kWarpThreads) {
-    weights[i] = expf(weights[i] - max) / total;
+    const float scale = p.expert_scales != nullptr ? p.expert_scales[experts[i]] : 1.0f;
+    weights[i] = scale * expf(weights[i] - max) / total;
   }
 }
 

@@ -87,7 +87,8 @@ __device__ __forceinline__ void RouteRow(const RouteArgs& p, int64_t row,
   total = WarpSum(total);
   if (lane < p.n_used) {
     p.experts[row * p.n_used + lane] = static_cast<int32_t>(chosen_expert);
-    p.weights[row * p.n_used + lane] = power / total;
+    const float scale = p.expert_scales != nullptr ? p.expert_scales[chosen_expert] : 1.0f;
+    p.weights[row * p.n_used + lane] = scale * power / total;
   }
 }
 
