@@ -61,7 +61,7 @@ class CudaRecording final : public Recording {
 
 // Version of the results, for Numerics(). Raise it with a change after which some result has other
 // bits.
-constexpr int kNumericsVersion = 2;
+constexpr int kNumericsVersion = 3;
 
 class CudaOps final : public Ops {
  public:
@@ -328,7 +328,7 @@ class CudaOps final : public Ops {
   void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) override {
     if (gemm.n_rows == 0) return;
     if (!gemm.w->parts.empty()) {
-      Ops::GemmActivate(gemm, activation);
+      if (!PackedFused(nullptr, gemm, &activation)) Ops::GemmActivate(gemm, activation);
       return;
     }
     // With few rows the GEMM is bound by reading the weights, and a separate activation kernel
@@ -354,7 +354,7 @@ class CudaOps final : public Ops {
       Launch("NormGemm", [&] { return cuda::NormedSkinnyGemm(stream_, norm, gemm); });
       return;
     }
-    Ops::NormGemm(norm, gemm);
+    if (!PackedFused(&norm, gemm, nullptr)) Ops::NormGemm(norm, gemm);
   }
   void NormGemmActivate(const NormArgs& norm, const GemmArgs& gemm,
                         const ActivationArgs& activation) override {
@@ -364,7 +364,7 @@ class CudaOps final : public Ops {
              [&] { return cuda::NormedSkinnyGatedGemm(stream_, norm, gemm, activation); });
       return;
     }
-    Ops::NormGemmActivate(norm, gemm, activation);
+    if (!PackedFused(&norm, gemm, &activation)) Ops::NormGemmActivate(norm, gemm, activation);
   }
   void RopeAppend(const RopeAppendArgs& args) override {
     if (disturbance_.is_on()) {
@@ -536,6 +536,17 @@ class CudaOps final : public Ops {
   template <typename Call>
   void Launch(const char* what, const Call& call) {
     Do([&] { return ToStatus(call(), what); });
+  }
+
+  // See PackedMatrices::Fused.
+  bool PackedFused(const NormArgs* norm, const GemmArgs& gemm, const ActivationArgs* activation) {
+    if (gemm.w->parts.empty()) return false;
+    bool is_done = false;
+    Do([&]() -> absl::Status {
+      SC_ASSIGN_OR_RETURN(is_done, packed_.Fused(norm, gemm, activation, *gemms_));
+      return absl::OkStatus();
+    });
+    return is_done;
   }
 
   // Launches `copy` with its list in memory that the GPU reads.

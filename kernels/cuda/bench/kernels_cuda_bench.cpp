@@ -4,7 +4,7 @@
 // Qwen3-Next-80B-A3B for attention sinks and delta nets.
 //
 //   kernels_cuda_bench [--device N]
-//                      [--only gemm|packed|gated|attention|cliff|recurrent|kv|experts|rest]
+//                      [--only gemm|packed|fp8|gated|attention|cliff|recurrent|kv|experts|rest]
 //                      [--batch-invariant] [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
@@ -18,154 +18,13 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kernels/cuda/bench/bench.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device/cuda_api.h"
-#include "kernels/cuda/device/occupier.h"
 #include "kernels/testing/stored_parts.h"
 
 namespace stagecoach::kernels {
 namespace {
-
-constexpr DType kType = DType::kBF16;
-constexpr double kElement = 2;          // bytes
-constexpr int32_t kUsualBlocks = 2048;  // KV blocks: 32,768 tokens
-// Larger than the caches: consecutive measurements use different memory.
-constexpr size_t kColdBytes = size_t{400} << 20;
-
-class Bench {
- public:
-  explicit Bench(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {
-    SC_CHECK(occupier_.Init().ok());
-  }
-
-  // From now on, other kernels occupy `n` SMs during every measurement.
-  void Take(int32_t n) { n_taken_ = n; }
-
-  Ops& ops() { return *ops_; }
-
-  static std::vector<float> Noise(size_t n) {
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal(0.0f, 1.0f);
-    std::vector<float> values(n);
-    for (float& value : values) value = normal(random);
-    return values;
-  }
-
-  // Random values instead of zeros, because zeros run faster.
-  Buffer Random(size_t n_elements, DType dtype) {
-    return Filled(*ops_->NewMatrix(NPieces(n_elements), kPiece, dtype));
-  }
-  Buffer RandomKv(size_t n_elements, DType dtype) {
-    const int32_t n = NPieces(n_elements);
-    return Filled({*ops_->AllocateKv(ops_->MatrixBytes(n, kPiece, dtype)), dtype, n, kPiece});
-  }
-  Matrix RandomMatrix(int32_t rows, int32_t cols) {
-    return {Random(static_cast<size_t>(rows) * static_cast<size_t>(cols), kType), kType, rows,
-            cols};
-  }
-
-  // Seconds per call, if `calls` run one after another in a recording (CUDA graph).
-  double Seconds(const std::vector<std::function<void()>>& calls) {
-    const auto all = [&] {
-      for (const auto& call : calls) call();
-    };
-    SC_CHECK(ops_->Rehearse(true).ok());
-    calls.front()();
-    SC_CHECK(ops_->Rehearse(false).ok());
-    all();
-    const auto recording = ops_->Record(all);
-    SC_CHECK(recording.ok() && *recording != nullptr);
-    return MedianSeconds([&] { (*recording)->Replay(); }) / static_cast<double>(calls.size());
-  }
-  // Seconds per call, for many calls in a row.
-  double SecondsInRow(const std::function<void()>& call) {
-    constexpr int kCalls = 20;
-    return MedianSeconds([&] {
-             for (int i = 0; i < kCalls; ++i) call();
-           }) /
-           kCalls;
-  }
-  double MedianSeconds(const std::function<void()>& run) {
-    SC_CHECK(ops_->Synchronize().ok());
-    std::vector<double> seconds;
-    const cuda::Stream stream{.handle = static_cast<cudaStream_t>(ops_->native_queue().stream)};
-    for (int i = 0; i < 7; ++i) {
-      if (n_taken_ > 0) SC_CHECK(occupier_.Take(stream, n_taken_).ok());
-      SC_CHECK(ops_->Synchronize().ok());
-      const auto start = std::chrono::steady_clock::now();
-      run();
-      SC_CHECK(ops_->Synchronize().ok());
-      seconds.push_back(
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      if (n_taken_ > 0) SC_CHECK(occupier_.Release(stream).ok());
-    }
-    std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
-    return seconds[3];
-  }
-
-  void Line(const std::string& name, double seconds, double bytes, double flops) const {
-    std::string line = fmt::format("{:<44} {:9.1f} us", name, seconds * 1e6);
-    line += fmt::format("  {:7.0f} GB/s ({:3.0f}%)", bytes / seconds * 1e-9,
-                        100 * bytes / seconds / bandwidth_);
-    if (flops > 0) {
-      line += fmt::format("  {:6.1f} TFLOP/s ({:3.0f}%)", flops / seconds * 1e-12,
-                          100 * flops / seconds / rate_);
-    }
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
-  }
-
-  // The device's limits: the driver's copy, counting bytes read and written, and a large GEMM.
-  void MeasurePeaks() {
-    constexpr size_t kBytes = size_t{2} << 30;
-    const Buffer from = Random(kBytes / 4, DType::kF32), to = *ops_->Allocate(kBytes);
-    const double copy = MedianSeconds([&] {
-      const auto error =
-          cudaMemcpy(to.data.get(), from.data.get(), kBytes, cudaMemcpyDeviceToDevice);
-      SC_CHECK(error == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess);
-    });
-    bandwidth_ = 2.0 * static_cast<double>(kBytes) / copy;
-    const Matrix w = RandomMatrix(8192, 8192);
-    const Buffer x = Random(8192 * 8192, kType), y = Random(8192 * 8192, kType);
-    const double product = Seconds({[&] {
-      ops_->Gemm({.x = {x.data.get(), kType},
-                  .w = &w,
-                  .bias = nullptr,
-                  .y = {y.data.get(), kType},
-                  .n_rows = 8192,
-                  .add_to_y = false});
-    }});
-    rate_ = 2.0 * 8192 * 8192 * 8192 / product;
-    fmt::print("{}\ncopy {:.0f} GB/s, product of 8192 {:.0f} TFLOP/s\n", ops_->Describe(),
-               bandwidth_ * 1e-9, rate_ * 1e-12);
-  }
-
- private:
-  static constexpr int32_t kPiece = 1 << 20;  // elements
-  static constexpr size_t kShifts = 1024, kShift = 61;
-  static int32_t NPieces(size_t n_elements) {
-    return static_cast<int32_t>((n_elements + kPiece - 1) / kPiece);
-  }
-  Buffer Filled(Matrix matrix) {
-    // Other values in each matrix, so that a result shows which one it is from.
-    const float* const noise = noise_.data() + n_filled_++ % kShifts * kShift;
-    ops_->PackRows(matrix, 0, 1, noise, DType::kF32);
-    const size_t bytes = ops_->MatrixBytes(1, matrix.cols, matrix.dtype);
-    for (int32_t row = 1; row < matrix.rows; ++row) {
-      SC_CHECK(cudaMemcpyAsync(matrix.buffer.As<char>() + static_cast<size_t>(row) * bytes,
-                               matrix.buffer.data.get(), bytes, cudaMemcpyDeviceToDevice,
-                               static_cast<cudaStream_t>(ops_->native_queue().stream)) ==
-               cudaSuccess);
-    }
-    return matrix.buffer;
-  }
-  std::unique_ptr<Ops> ops_;
-  const std::vector<float> noise_ = Noise(kPiece + kShifts * kShift);
-  size_t n_filled_ = 0;
-  cuda::Occupier occupier_;
-  int32_t n_taken_ = 0;
-  double bandwidth_ = 1, rate_ = 1;
-};
 
 void BenchGemm(Bench& bench, const char* name, int32_t n, int32_t k, bool adds) {
   const size_t bytes = static_cast<size_t>(n) * static_cast<size_t>(k) * 2;
@@ -722,7 +581,7 @@ int Main(int argc, char** argv) {
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
   app.add_option("--only", only,
-                 "gemm, packed, gated, attention, cliff, recurrent, kv, experts or rest");
+                 "gemm, packed, fp8, gated, attention, cliff, recurrent, kv, experts or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -750,6 +609,7 @@ int Main(int argc, char** argv) {
     BenchPacked(bench, 28672, 4096);
     BenchPacked(bench, 4096, 14336);
   }
+  if (only.empty() || only == "fp8") BenchFp8(bench);
   if (only.empty() || only == "gated") {
     BenchGated(bench, 14336, 4096);
   }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/fp8/fp8_gemm.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
@@ -34,10 +35,14 @@ class Gemms {
   // See Ops::Gemm. x and w have the same dtype; y has that dtype or float32. A bias requires a
   // float32 y.
   virtual absl::Status Run(const GemmArgs& args) = 0;
+  // The same for codes of inputs and weights. REQUIRES: MultipliesInFp8
+  virtual absl::Status RunFp8(const Fp8GemmArgs& args) = 0;
   // Ops::GemmActivate in one kernel. Returns false, without doing anything, if no such kernel is
   // faster than Run followed by the activation.
   virtual absl::StatusOr<bool> RunGated(const GemmArgs& gemm, const ActivationArgs& activation) = 0;
-  // While tuning is on, Run and RunGated may run each candidate several times, which leaves y
+  virtual absl::StatusOr<bool> RunGatedFp8(const Fp8GemmArgs& gemm,
+                                           const ActivationArgs& activation) = 0;
+  // While tuning is on, these may run each candidate several times, which leaves y
   // undefined, and remember the fastest.
   virtual absl::Status SetTuning(bool on) = 0;
   // See Ops::Tuning and Ops::UseTuning.

@@ -1,4 +1,3 @@
-#include <cublasLt.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +18,8 @@
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/gemm/choice_bytes.h"
+#include "kernels/cuda/gemm/cublaslt.h"
+#include "kernels/cuda/gemm/fp8_ways.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_trial.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
@@ -27,14 +28,6 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-constexpr int kCandidates = 8;
-// Cluster size: CTAs of a cluster need neighbouring SMs. If another kernel holds one SM, a whole
-// cluster only fits if there are a few spare SMs.
-constexpr int32_t kTogether = 8;
-// cuBLASLt kernels start after the previous kernel has ended; ours start while it ends. Timing
-// kernels alone does not show this gain (3 to 7 us in steps of 32 to 256 rows on an H200).
-constexpr float kLateStartMs = 0.004f;
 // Row limits for trying our own Hopper GEMMs. With more rows cuBLASLt is as fast or faster, and
 // with a fixed order of additions it is so from fewer rows on.
 constexpr int32_t kMaxHopperRows = 256, kMaxHopperRowsInOrder = 64;
@@ -45,105 +38,66 @@ constexpr int32_t kAnyRows[] = {1, 2, 3, 8, 17, 64, 100, 256, 1000, 4096, 16384}
 // Numbers of rows for which the library is asked for algorithms, in this order.
 constexpr int32_t kStandardRows[] = {4096, 256, 16, 1};
 
-using cuda::ToStatus;
-
-absl::Status ToStatus(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(
-      fmt::format("cuBLASLt: {}: {}", what, cublasLtGetStatusString(status)));
-}
-
-cudaDataType_t ToCuda(DType dtype) {
-  return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
-}
-
-// A GEMM as cuBLASLt sees it: column-major, so y^T = w x^T.
 class Problem {
  public:
   // Persistent kernels are sized for `n_multiprocessors` SMs; 0: all.
   Problem(const GemmArgs& args, int32_t n_rows, int32_t n_multiprocessors) {
     const auto m = static_cast<uint64_t>(args.w->rows), k = static_cast<uint64_t>(args.w->cols);
     const auto n = static_cast<uint64_t>(n_rows);
-    SC_CHECK(cublasLtMatmulDescInit(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
+    SC_CHECK(cublasLtMatmulDescInit(&problem_.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
              CUBLAS_STATUS_SUCCESS);
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
-    if (n_multiprocessors > 0) Set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, n_multiprocessors);
+    problem_.Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    if (n_multiprocessors > 0)
+      problem_.Set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, n_multiprocessors);
     if (args.bias != nullptr) {
-      Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
+      problem_.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      problem_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
     }
     const auto layout = [](cublasLtMatrixLayout_t to, DType dtype, uint64_t rows, uint64_t cols) {
       SC_CHECK(cublasLtMatrixLayoutInit(to, ToCuda(dtype), rows, cols,
                                         static_cast<int64_t>(rows)) == CUBLAS_STATUS_SUCCESS);
     };
-    layout(&w_, args.w->dtype, k, m);
-    layout(&x_, args.x.dtype, k, n);
-    layout(&y_, args.y.dtype, m, n);
+    layout(&problem_.w, args.w->dtype, k, m);
+    layout(&problem_.x, args.x.dtype, k, n);
+    layout(&problem_.y, args.y.dtype, m, n);
   }
 
   cublasStatus_t Run(cublasLtHandle_t handle, const GemmArgs& args,
                      const cublasLtMatmulAlgo_t& algo, void* workspace, cudaStream_t stream) {
     const float one = 1, beta = args.add_to_y ? 1 : 0;
-    return cublasLtMatmul(handle, &desc_, &one, args.w->buffer.data.get(), &w_, args.x.data, &x_,
-                          &beta, args.y.data, &y_, args.y.data, &y_, &algo, workspace,
-                          kWorkspaceBytes, stream);
+    return cublasLtMatmul(handle, &problem_.desc, &one, args.w->buffer.data.get(), &problem_.w,
+                          args.x.data, &problem_.x, &beta, args.y.data, &problem_.y, args.y.data,
+                          &problem_.y, &algo, workspace, kCublasWorkspaceBytes, stream);
   }
 
   bool Supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo) {
     cublasLtMatmulHeuristicResult_t result;
-    return cublasLtMatmulAlgoCheck(handle, &desc_, &w_, &x_, &y_, &y_, &algo, &result) ==
-               CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= kWorkspaceBytes;
+    return cublasLtMatmulAlgoCheck(handle, &problem_.desc, &problem_.w, &problem_.x, &problem_.y,
+                                   &problem_.y, &algo, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= kCublasWorkspaceBytes;
   }
 
   std::vector<cublasLtMatmulAlgo_t> Candidates(cublasLtHandle_t handle, bool batch_invariant) {
-    cublasLtMatmulPreferenceOpaque_t preference;
-    SC_CHECK(cublasLtMatmulPreferenceInit(&preference) == CUBLAS_STATUS_SUCCESS);
-    const uint64_t workspace = kWorkspaceBytes;
-    SC_CHECK(cublasLtMatmulPreferenceSetAttribute(
-                 &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                 sizeof(workspace)) == CUBLAS_STATUS_SUCCESS);
-    if (batch_invariant) {
-      const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
-      SC_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference,
-                                                    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                    &none, sizeof(none)) == CUBLAS_STATUS_SUCCESS);
-    }
-    cublasLtMatmulHeuristicResult_t found[kCandidates];
-    int n_found = 0;
-    // NOT_SUPPORTED means an empty list.
-    cublasLtMatmulAlgoGetHeuristic(handle, &desc_, &w_, &x_, &y_, &y_, &preference, kCandidates,
-                                   found, &n_found);
-    std::vector<cublasLtMatmulAlgo_t> algos;
-    for (int i = 0; i < n_found; ++i) {
-      if (found[i].state == CUBLAS_STATUS_SUCCESS) algos.push_back(found[i].algo);
-    }
-    return algos;
+    return problem_.Candidates(handle, batch_invariant);
   }
 
  private:
-  template <typename T>
-  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    SC_CHECK(cublasLtMatmulDescSetAttribute(&desc_, attribute, &value, sizeof(value)) ==
-             CUBLAS_STATUS_SUCCESS);
-  }
-
-  cublasLtMatmulDescOpaque_t desc_;
-  cublasLtMatrixLayoutOpaque_t w_, x_, y_;
+  CublasProblem problem_;
 };
 
 class CublasLtGemms final : public Gemms {
  public:
   CublasLtGemms(const Stream* stream, const GemmOptions& options)
-      : stream_(stream), options_(options), trial_(stream) {}
+      : stream_(stream), options_(options), trial_(stream), fp8_(stream, &trial_) {}
   ~CublasLtGemms() override {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
   }
 
   absl::Status Init() {
     SC_RETURN_IF_ERROR(ToStatus(cublasLtCreate(&handle_), "cannot start"));
-    SC_ASSIGN_OR_RETURN(workspace_, AllocateDevice(kWorkspaceBytes));
+    SC_ASSIGN_OR_RETURN(workspace_, AllocateDevice(kCublasWorkspaceBytes));
+    fp8_.Init(handle_, workspace_.data.get());
     return absl::OkStatus();
   }
 
@@ -157,6 +111,13 @@ class CublasLtGemms final : public Gemms {
       way = choices_.ways.insert_or_assign(key, found).first;
     }
     return RunWay(args, way->second);
+  }
+
+  absl::Status RunFp8(const Fp8GemmArgs& args) override { return fp8_.Run(args, tuning_); }
+
+  absl::StatusOr<bool> RunGatedFp8(const Fp8GemmArgs& gemm,
+                                   const ActivationArgs& activation) override {
+    return fp8_.RunGated(gemm, activation, tuning_);
   }
 
   absl::StatusOr<bool> RunGated(const GemmArgs& gemm, const ActivationArgs& activation) override {
@@ -189,6 +150,7 @@ class CublasLtGemms final : public Gemms {
     AppendBytes(choices_.ways, &bytes);
     AppendBytes(choices_.gated_ways, &bytes);
     AppendBytes(choices_.standards, &bytes);
+    fp8_.AppendTo(&bytes);
     return bytes;
   }
 
@@ -198,7 +160,7 @@ class CublasLtGemms final : public Gemms {
     AllChoices choices;
     if (!TakeBytes(&bytes, &version) || version != cublasLtGetVersion() ||
         !TakeBytes(&bytes, &choices.ways) || !TakeBytes(&bytes, &choices.gated_ways) ||
-        !TakeBytes(&bytes, &choices.standards) || !bytes.empty()) {
+        !TakeBytes(&bytes, &choices.standards) || !fp8_.Take(&bytes) || !bytes.empty()) {
       return absl::InvalidArgumentError("the tuning is from another build or cuBLASLt");
     }
     choices_ = std::move(choices);
@@ -254,7 +216,7 @@ class CublasLtGemms final : public Gemms {
 
   absl::StatusOr<Way> FindWay(const GemmArgs& args, int32_t bucket) {
     if (options_.batch_invariant) return SameOrder(args, bucket);
-    std::vector<Way> ways = Ways(args, bucket, Targets());
+    std::vector<Way> ways = Ways(args, bucket, MultiprocessorTargets(*stream_));
     if (bucket <= kMaxSkinnyRows && HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
       ways.insert(ways.begin(), {.skinny = true, .tuned = tuning_});
     }
@@ -266,15 +228,6 @@ class CublasLtGemms final : public Gemms {
     }
     if (ways.empty()) return NoWay(args);
     return tuning_ ? Fastest(args, ways) : ways.front();
-  }
-
-  // SM counts to ask cuBLASLt for. A kernel with one CTA per SM takes twice its time if another
-  // kernel holds one of the SMs.
-  std::vector<int32_t> Targets() const {
-    const int32_t n = stream_->n_multiprocessors;
-    if (n == stream_->n_all_multiprocessors) return {0};
-    const int32_t n_even = n / kTogether * kTogether;
-    return n_even == 0 || n_even == n ? std::vector{n} : std::vector{n, n_even};
   }
 
   std::vector<Way> Ways(const GemmArgs& args, int32_t n_rows,
@@ -361,7 +314,7 @@ class CublasLtGemms final : public Gemms {
     if (!tuning_) return same.front();
     if (is_hopper && bucket <= kMaxHopperRowsInOrder) return Fastest(args, same);
     std::vector<Way> with_its_bits;
-    for (const Way& way : Ways(args, bucket, Targets())) {
+    for (const Way& way : Ways(args, bucket, MultiprocessorTargets(*stream_))) {
       if (HasBitsOf(same.front(), way, args, bucket)) with_its_bits.push_back(way);
     }
     // If cuBLASLt has an algorithm with these bits, it is faster with many rows.
@@ -425,6 +378,7 @@ class CublasLtGemms final : public Gemms {
   const Stream* const stream_;
   const GemmOptions options_;
   GemmTrial trial_;
+  Fp8Ways fp8_;
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
   struct AllChoices {

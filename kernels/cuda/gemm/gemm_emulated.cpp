@@ -1,4 +1,5 @@
 // GEMMs with simple loops, for builds without cuBLASLt.
+#include "common/encoding/rows.h"
 #include "common/float_convert.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/gemm/gemm.h"
@@ -25,6 +26,22 @@ void Multiply(const GemmArgs& args, const void* weights) {
   }
 }
 
+void MultiplyFp8(const Fp8GemmArgs& args) {
+  const auto cols = static_cast<size_t>(args.w.cols), rows = static_cast<size_t>(args.w.rows);
+  for (size_t t = 0; t < static_cast<size_t>(args.n_rows); ++t) {
+    for (size_t n = 0; n < rows; ++n) {
+      float sum = 0;
+      for (size_t k = 0; k < cols; ++k) {
+        sum += FloatFromFp8(args.x.codes[t * cols + k]) * FloatFromFp8(args.w.codes[n * cols + k]);
+      }
+      sum *= args.x.scales[t] * args.w.scales[n];
+      const size_t at = t * static_cast<size_t>(args.y_stride) + n;
+      if (args.add_to_y) sum += LoadElement(args.y.data, args.y.dtype, at);
+      StoreElement(args.y.data, args.y.dtype, at, sum);
+    }
+  }
+}
+
 class EmulatedGemms final : public Gemms {
  public:
   EmulatedGemms(const Stream* stream, const GemmOptions& options)
@@ -43,6 +60,13 @@ class EmulatedGemms final : public Gemms {
     product.w = w.get();
     simt::Enqueue(stream_->handle, [product, w] { Multiply(product, w->buffer.data.get()); });
     return absl::OkStatus();
+  }
+  absl::Status RunFp8(const Fp8GemmArgs& args) override {
+    simt::Enqueue(stream_->handle, [args] { MultiplyFp8(args); });
+    return absl::OkStatus();
+  }
+  absl::StatusOr<bool> RunGatedFp8(const Fp8GemmArgs&, const ActivationArgs&) override {
+    return false;
   }
   absl::StatusOr<bool> RunGated(const GemmArgs&, const ActivationArgs&) override { return false; }
   absl::Status SetTuning(bool) override { return absl::OkStatus(); }

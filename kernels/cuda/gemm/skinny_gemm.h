@@ -23,6 +23,8 @@ cudaError_t SkinnyGemm(const Stream& stream, const GemmArgs& args);
 // the activation is rounded like y of a GEMM.
 inline constexpr int32_t kMaxGatedRows = 4;
 bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation);
+// The same, whatever the weights are.
+bool SuitsSkinnyGated(const GemmArgs& gemm, const ActivationArgs& activation);
 cudaError_t SkinnyGatedGemm(const Stream& stream, const GemmArgs& gemm,
                             const ActivationArgs& activation);
 
@@ -32,6 +34,7 @@ cudaError_t SkinnyGatedGemm(const Stream& stream, const GemmArgs& gemm,
 // may be added in a different order (the same order if the width is 4096). REQUIRES:
 // HasNormedSkinnyGemm; for the second also HasSkinnyGatedGemm.
 bool HasNormedSkinnyGemm(const NormArgs& norm, const GemmArgs& gemm);
+bool SuitsNormedSkinny(const NormArgs& norm, const GemmArgs& gemm);  // whatever the weights are
 cudaError_t NormedSkinnyGemm(const Stream& stream, const NormArgs& norm, const GemmArgs& gemm);
 cudaError_t NormedSkinnyGatedGemm(const Stream& stream, const NormArgs& norm, const GemmArgs& gemm,
                                   const ActivationArgs& activation);

@@ -24,8 +24,18 @@ bool Takes(const Stream& stream, const GemmArgs& args, const void* out) {
          IsAligned(args.w->buffer.data.get()) && IsAligned(out);
 }
 
-std::vector<int> Likeliest(const Stream& stream, std::span<const HopperGemmWay> ways,
-                           int32_t n_rows, int32_t n_outputs, Additions additions) {
+std::span<const HopperGemmWay> WaysOf(const GemmArgs& args) {
+  return args.x.dtype == DType::kBF16 ? HopperWays<BF16>(args.y.dtype)
+                                      : HopperWays<F16>(args.y.dtype);
+}
+std::span<const HopperGemmWay> GatedWaysOf(DType dtype) {
+  return dtype == DType::kBF16 ? HopperGatedWays<BF16>() : HopperGatedWays<F16>();
+}
+
+}  // namespace
+
+std::vector<int> LikeliestHopperWays(const Stream& stream, std::span<const HopperGemmWay> ways,
+                                     int32_t n_rows, int32_t n_outputs, Additions additions) {
   std::vector<std::pair<int64_t, int>> by_cost;
   for (size_t i = 0; i < ways.size(); ++i) {
     const HopperGemmWay& way = ways[i];
@@ -48,23 +58,13 @@ std::vector<int> Likeliest(const Stream& stream, std::span<const HopperGemmWay> 
   return likeliest;
 }
 
-std::span<const HopperGemmWay> WaysOf(const GemmArgs& args) {
-  return args.x.dtype == DType::kBF16 ? HopperWays<BF16>(args.y.dtype)
-                                      : HopperWays<F16>(args.y.dtype);
-}
-std::span<const HopperGemmWay> GatedWaysOf(DType dtype) {
-  return dtype == DType::kBF16 ? HopperGatedWays<BF16>() : HopperGatedWays<F16>();
-}
-
-}  // namespace
-
 std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args, Additions additions) {
   const bool to_float = args.y.dtype == DType::kF32;
   if (!Takes(stream, args, args.y.data) || args.w->rows % 8 != 0 ||
       (!to_float && (args.y.dtype != args.x.dtype || args.add_to_y || args.bias != nullptr))) {
     return {};
   }
-  return Likeliest(stream, WaysOf(args), args.n_rows, args.w->rows, additions);
+  return LikeliestHopperWays(stream, WaysOf(args), args.n_rows, args.w->rows, additions);
 }
 
 int32_t NHopperGemmWays(const GemmArgs& args) { return static_cast<int32_t>(WaysOf(args).size()); }
@@ -89,8 +89,8 @@ std::vector<int> HopperGatedGemmWays(const Stream& stream, const GemmArgs& gemm,
       gemm.w->rows != 2 * activation.width || activation.width % 8 != 0) {
     return {};
   }
-  return Likeliest(stream, GatedWaysOf(gemm.x.dtype), gemm.n_rows, activation.width,
-                   Additions::kInOrder);
+  return LikeliestHopperWays(stream, GatedWaysOf(gemm.x.dtype), gemm.n_rows, activation.width,
+                             Additions::kInOrder);
 }
 
 int32_t NHopperGatedGemmWays(const GemmArgs& gemm) {

@@ -176,7 +176,8 @@ struct PartSums {
   }
 };
 
-// At most one cluster per unit of the order; with split-K exactly one.
+// At most one cluster per unit of the order; with split-K exactly one. T: BF16, F16 or Fp8. FP8
+// rows are as 16-bit rows of half as many columns.
 template <typename T, typename O, typename Tile>
 __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     HopperGemmKernel(const __grid_constant__ HopperGemmParams p) {
@@ -184,6 +185,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
   constexpr bool kCluster = Tile::kBlocks > 1;
   constexpr auto kAllBlocks = static_cast<uint16_t>((1 << Tile::kBlocks) - 1);
   constexpr bool kToFloat = std::is_same_v<O, float>;
+  constexpr bool kFp8 = std::is_same_v<T, Fp8>;
   extern __shared__ unsigned char dynamic_shared[];
   // The kernel after a GEMM with 16-bit results prefetches as much as it can before it waits:
   // attention loads existing keys, the next GEMM its weights. If it starts before this GEMM's
@@ -304,16 +306,24 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
     // The previous y is loaded early if there are enough registers.
     constexpr bool kLoads = kToFloat && Tile::kSums <= 64;
     float there[Tile::kSums];
-    HeldTile<T, Tile::kGated, Tile::kSums> held;
+    HeldTile<std::conditional_t<kFp8, std::conditional_t<kToFloat, BF16, O>, T>, Tile::kGated,
+             Tile::kSums>
+        held;
     // Results are held back only for tiles of two warpgroups, where a CTA can have many tiles.
     constexpr bool kHolds = !kToFloat && Tile::kWarpgroups > 1 && Tile::kParts == 1;
     StageTurn turn;
     int before = 0;  // the stage of the previous step
+    // FP8: the sums of one step are added to `sums` in float32.
+    [[maybe_unused]] float of_step[kFp8 ? Tile::kWeights / 2 : 1];
     // meanwhile() runs while the tensor cores work.
     const auto multiply = [&](int step, const auto& meanwhile) {
       ptx::Wait(filled(turn.stage), turn.parity);
       const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
-      FenceAccumulators(sums);
+      if constexpr (kFp8) {
+        FenceAccumulators(of_step);
+      } else {
+        FenceAccumulators(sums);
+      }
       BeginWgmma();
 #pragma unroll
       for (int s = 0; s < Tile::kSlabs; ++s) {
@@ -323,19 +333,44 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
             WgmmaMatrix(stage + static_cast<uint32_t>(weights_at + s * Tile::kWeightSlabBytes));
 #pragma unroll
         for (int i = 0; i < kSlab / 16; ++i) {
-          Wgmma<T, Tile::kWeights>(sums, a + i * kWgmmaStep, b + i * kWgmmaStep,
-                                   step > 0 || s > 0 || i > 0);
+          if constexpr (kFp8) {
+            Wgmma<T, Tile::kWeights>(of_step, a + i * kWgmmaStep, b + i * kWgmmaStep,
+                                     s > 0 || i > 0);
+          } else {
+            Wgmma<T, Tile::kWeights>(sums, a + i * kWgmmaStep, b + i * kWgmmaStep,
+                                     step > 0 || s > 0 || i > 0);
+          }
         }
       }
       CommitWgmma();
-      FenceAccumulators(sums);
-      meanwhile();
-      WaitForWgmma<1>();
-      if (step > 0) give_back(before);
-      before = turn.stage;
-      turn.Next(n_stages);
+      if constexpr (kFp8) {
+        FenceAccumulators(of_step);
+        meanwhile();
+        WaitForWgmma<0>();
+        FenceAccumulators(of_step);
+        give_back(turn.stage);
+        turn.Next(n_stages);
+#pragma unroll
+        for (int i = 0; i < Tile::kWeights / 2; ++i) {
+          sums[i] = step > 0 ? sums[i] + of_step[i] : of_step[i];
+        }
+      } else {
+        FenceAccumulators(sums);
+        meanwhile();
+        WaitForWgmma<1>();
+        if (step > 0) give_back(before);
+        before = turn.stage;
+        turn.Next(n_stages);
+      }
     };
+    // Scales are loaded before the sums if there are enough registers.
+    constexpr bool kEarlyScales = kFp8 && Tile::kSums <= 32;
+    [[maybe_unused]] SumScales<Tile::kGated, kFp8 ? Tile::kSums : 4> scales;
     for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
+      if constexpr (kEarlyScales) {
+        const auto [row, output] = first_of_lane(unit);
+        scales.Load(p, row, output, lane % 4);
+      }
       if constexpr (kLoads) {
         const auto [row, output] = first_of_lane(unit);
         if (p.add_to_y) LoadTile(p, there, row, output, lane % 4);
@@ -350,9 +385,11 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         }
       }
       for (; step < n_steps; ++step) multiply(step, [] {});
-      WaitForWgmma<0>();
-      FenceAccumulators(sums);
-      give_back(before);
+      if constexpr (!kFp8) {
+        WaitForWgmma<0>();
+        FenceAccumulators(sums);
+        give_back(before);
+      }
       const auto [row, output] = first_of_lane(unit);
       if constexpr (Tile::kParts > 1) {
         const auto received = stages + static_cast<uint32_t>(Tile::kRingBytes / 1024 * 1024);
@@ -362,6 +399,10 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         parts.Own(sums, own);
         ptx::SyncCluster();
         parts.AddReceived(own);
+        if constexpr (kFp8) {
+          if constexpr (!kEarlyScales) scales.Load(p, row, output, lane % 4);
+          scales.Multiply(own);
+        }
         if constexpr (kToFloat) {
           StoreTile<kLoads>(p, own, there, row, output, lane % 4);
         } else {
@@ -369,12 +410,18 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
           held.StoreAll(p, lane % 4);
         }
         return;
-      } else if constexpr (kToFloat) {
-        StoreTile<kLoads>(p, sums, there, row, output, lane % 4);
       } else {
-        held.Take(sums, row, output);
-        const bool is_last = unit + n_clusters >= order.n_units();
-        if (!kHolds || is_last || n_steps < held.kPieces) held.StoreAll(p, lane % 4);
+        if constexpr (kFp8) {
+          if constexpr (!kEarlyScales) scales.Load(p, row, output, lane % 4);
+          scales.Multiply(sums);
+        }
+        if constexpr (kToFloat) {
+          StoreTile<kLoads>(p, sums, there, row, output, lane % 4);
+        } else {
+          held.Take(sums, row, output);
+          const bool is_last = unit + n_clusters >= order.n_units();
+          if (!kHolds || is_last || n_steps < held.kPieces) held.StoreAll(p, lane % 4);
+        }
       }
     }
   }

@@ -25,6 +25,41 @@ struct HopperGemmParams {
   int32_t stage_bytes, n_stages;
   bool add_to_y;
   Activation activation;  // if gated: kSilu or kGeluTanh
+  // FP8: factors of the sums, [n_rows] and [rows of w].
+  const float *x_scales = nullptr, *w_scales = nullptr;
+};
+
+// The scales of codes for the sums of a lane, which are of rows `row` and `row` + 8. If gated, the
+// first half of the sums is of gates, the second one of up projections.
+template <bool kGated, int kSums>
+struct SumScales {
+  static constexpr int kChunks = kSums / 4, kOfHalf = kGated ? kChunks / 2 : kChunks;
+  float of_row[2];
+  float2 of_columns[kChunks];
+
+  __device__ __forceinline__ void Load(const HopperGemmParams& p, int row, int first_output,
+                                       int c) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      of_row[half] = row + 8 * half < p.n_rows ? p.x_scales[row + 8 * half] : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kChunks; ++j) {
+      const int column = first_output + j % kOfHalf * 8 + 2 * c;
+      of_columns[j] = {};
+      if (column < p.n_outputs) {
+        of_columns[j] =
+            *reinterpret_cast<const float2*>(p.w_scales + j / kOfHalf * p.n_outputs + column);
+      }
+    }
+  }
+  __device__ __forceinline__ void Multiply(float (&sums)[kSums]) const {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+      const float2& scale = of_columns[i / 4];
+      sums[i] *= of_row[i / 2 % 2] * (i % 2 == 0 ? scale.x : scale.y);
+    }
+  }
 };
 
 // Exchanges `high` of the lane without is_high with `low` of the lane with is_high. They differ by

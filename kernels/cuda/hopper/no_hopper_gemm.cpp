@@ -1,4 +1,5 @@
 // Stubs for builds without FlashInfer.
+#include "kernels/cuda/hopper/hopper_fp8.h"
 #include "kernels/cuda/hopper/hopper_gemm.h"
 #include "kernels/cuda/hopper/hopper_grouped.h"
 
@@ -19,6 +20,22 @@ std::vector<int> HopperGatedGemmWays(const Stream&, const GemmArgs&, const Activ
 int32_t NHopperGatedGemmWays(const GemmArgs&) { return 0; }
 
 cudaError_t HopperGatedGemm(const Stream&, const GemmArgs&, const ActivationArgs&, int) {
+  return cudaErrorInvalidValue;
+}
+
+std::vector<int> HopperFp8Ways(const Stream&, const Fp8GemmArgs&) { return {}; }
+
+int32_t NHopperFp8Ways(const Fp8GemmArgs&) { return 0; }
+
+cudaError_t HopperFp8(const Stream&, const Fp8GemmArgs&, int) { return cudaErrorInvalidValue; }
+
+std::vector<int> HopperGatedFp8Ways(const Stream&, const Fp8GemmArgs&, const ActivationArgs&) {
+  return {};
+}
+
+int32_t NHopperGatedFp8Ways() { return 0; }
+
+cudaError_t HopperGatedFp8(const Stream&, const Fp8GemmArgs&, const ActivationArgs&, int) {
   return cudaErrorInvalidValue;
 }
 

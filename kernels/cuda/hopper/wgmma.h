@@ -1,6 +1,6 @@
 // Warpgroup MMAs (4 warps) in float32: D [64 x N] += A [64 x 16] B [N x 16]^T with both from shared
-// memory, or A from registers and B [16 x N] from shared memory. Layouts are those of the PTX ISA
-// (wgmma).
+// memory (FP8: 32 columns instead of 16), or A from registers and B [16 x N] from shared memory.
+// Layouts are those of the PTX ISA (wgmma).
 //
 // With g = lane / 4 and c = lane % 4, a lane of warp w holds for each group j of 8 columns of D
 //   d[4j], d[4j + 1]: (16w + g, 8j + 2c ..)   d[4j + 2], d[4j + 3]: (16w + g + 8, 8j + 2c ..)
@@ -16,6 +16,10 @@
 #include "kernels/cuda/device/numbers.h"
 
 namespace stagecoach::kernels::cuda {
+
+// e4m3 codes. Two of them take the place of one 16-bit value in shared memory. Their sums lose bits
+// in the tensor cores, so a kernel must add them to sums of its own now and then.
+struct Fp8 {};
 
 namespace wgmma_detail {
 using cute::SM90::GMMA::Major;
@@ -37,6 +41,19 @@ STAGECOACH_WGMMA(128)
 STAGECOACH_WGMMA(192)
 STAGECOACH_WGMMA(224)
 STAGECOACH_WGMMA(256)
+#undef STAGECOACH_WGMMA
+
+#define STAGECOACH_WGMMA(n)                                           \
+  template <>                                                         \
+  struct Instruction<Fp8, n> {                                        \
+    using Op = cute::SM90::GMMA::MMA_64x##n##x32_F32E4M3E4M3_SS_TN<>; \
+  };
+STAGECOACH_WGMMA(32)
+STAGECOACH_WGMMA(48)
+STAGECOACH_WGMMA(64)
+STAGECOACH_WGMMA(128)
+STAGECOACH_WGMMA(192)
+STAGECOACH_WGMMA(224)
 #undef STAGECOACH_WGMMA
 
 template <typename T, int kN, bool kRows>

@@ -1,12 +1,17 @@
 #include "kernels/cuda/packed/packed_matrices.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
 #include "common/encoding/rows.h"
 #include "common/status.h"
 #include "kernels/cuda/device/device_buffer.h"
+#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/fp8/fp8_norm.h"
+#include "kernels/cuda/fp8/fp8_rows.h"
+#include "kernels/cuda/fp8/fp8_skinny.h"
 #include "kernels/cuda/gemm/biased_gemm.h"
 #include "kernels/cuda/packed/expand.h"
 #include "kernels/cuda/packed/many_rows.h"
@@ -17,17 +22,26 @@ namespace {
 
 // Rows whose inputs are brought into a part's order at once.
 constexpr int32_t kPermutedRows = 64;
+// Rows whose inputs become FP8 at once.
+constexpr int32_t kQuantizedRows = 4096;
 
 constexpr size_t kAlignment = 256;
 constexpr size_t RoundUp(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// A part with its addresses.
 struct Place {
-  PackedPart part;  // with its addresses
+  std::optional<Fp8Part> fp8;  // with plain rows; else `part` is valid
+  PackedPart part;
   Encoding encoding;
   int32_t first_row = 0;
 };
+
+size_t PartBytes(const Place& place) {
+  if (place.fp8) return Fp8PartBytes(place.fp8->rows, place.fp8->cols);
+  return static_cast<size_t>(place.part.n_tiles() * place.part.tile_bytes());
+}
 
 size_t OrderBytes(const Encoding& encoding, int32_t cols) {
   return encoding.is_permuted ? RoundUp(static_cast<size_t>(cols) * sizeof(int32_t)) : 0;
@@ -40,14 +54,18 @@ void ForEachPart(std::span<const MatrixPart> parts, int32_t cols, unsigned char*
   size_t at = 0;
   int32_t first_row = 0;
   for (const MatrixPart& matrix_part : parts) {
-    Place place{PackedPartOf(matrix_part.encoding, matrix_part.rows, cols), matrix_part.encoding,
-                first_row};
-    if (matrix_part.encoding.is_permuted) {
-      place.part.order = reinterpret_cast<int32_t*>(memory + at);
+    Place place{.encoding = matrix_part.encoding, .first_row = first_row};
+    if (HasFp8Rows(matrix_part.encoding, cols)) {
+      place.fp8 = Fp8PartOf(matrix_part.rows, cols, memory + at);
+    } else {
+      place.part = PackedPartOf(matrix_part.encoding, matrix_part.rows, cols);
+      if (matrix_part.encoding.is_permuted) {
+        place.part.order = reinterpret_cast<int32_t*>(memory + at);
+      }
+      at += OrderBytes(matrix_part.encoding, cols);
+      place.part.tiles = memory + at;
     }
-    at += OrderBytes(matrix_part.encoding, cols);
-    place.part.tiles = memory + at;
-    at += RoundUp(static_cast<size_t>(place.part.n_tiles() * place.part.tile_bytes()));
+    at += RoundUp(PartBytes(place));
     first_row += matrix_part.rows;
     call(place);
   }
@@ -82,8 +100,7 @@ const void* Advance(const void* address, size_t n, DType dtype) {
 size_t PackedMatrices::Bytes(std::span<const MatrixPart> parts, int32_t cols) {
   size_t bytes = 0;
   ForEachPart(parts, cols, nullptr, [&](const Place& place) {
-    bytes += OrderBytes(place.encoding, cols) +
-             RoundUp(static_cast<size_t>(place.part.n_tiles() * place.part.tile_bytes()));
+    bytes += OrderBytes(place.encoding, cols) + RoundUp(PartBytes(place));
   });
   return bytes;
 }
@@ -109,7 +126,10 @@ absl::StatusOr<Matrix> PackedMatrices::MatrixOf(Buffer memory, std::span<const M
 
 absl::Status PackedMatrices::Reserve(const Matrix& matrix) {
   const size_t expanded_bytes = ExpandedBytes(matrix);
-  if (!batch_invariant_ && expanded_bytes <= size_t{kMostExpandedBytes}) {
+  if (InFp8(matrix)) {
+    SC_RETURN_IF_ERROR(Grow(
+        quantized_, size_t{kQuantizedRows} * (static_cast<size_t>(matrix.cols) + sizeof(float))));
+  } else if (!batch_invariant_ && expanded_bytes <= size_t{kMostExpandedBytes}) {
     SC_RETURN_IF_ERROR(Grow(expanded_, expanded_bytes));
   }
   const bool is_permuted =
@@ -136,14 +156,17 @@ absl::Status PackedMatrices::Pack(const Matrix& matrix, int32_t first_row, int32
                                   const void* rows) {
   const Place place = PartWith(matrix, first_row);
   const int32_t first = first_row - place.first_row;
-  SC_CHECK(first + n_rows <= place.part.rows);
+  SC_CHECK(first + n_rows <= (place.fp8 ? place.fp8->rows : place.part.rows));
+  if (place.fp8) {
+    return ToStatus(PackFp8Rows(*stream_, *place.fp8, first, n_rows, rows), "cannot pack weights");
+  }
   return ToStatus(PackStoredRows(*stream_, place.part, place.encoding, first, n_rows, rows),
                   "cannot pack weights");
 }
 
 int32_t* PackedMatrices::OrderOf(const Matrix& matrix, int32_t first_row) {
   const Place place = PartWith(matrix, first_row);
-  SC_CHECK(place.part.order != nullptr);
+  SC_CHECK(!place.fp8 && place.part.order != nullptr);
   return const_cast<int32_t*>(place.part.order);
 }
 
@@ -158,13 +181,108 @@ absl::Status PackedMatrices::MultiplyExpanded(const GemmArgs& args, Gemms& gemms
     void* const to = Advance(
         expanded_.data.get(),
         static_cast<size_t>(place.first_row) * static_cast<size_t>(args.w->cols), args.x.dtype);
-    if (status.ok()) status = ToStatus(Expand(*stream_, place.part, args.x.dtype, to), "Gemm");
+    if (!status.ok()) return;
+    status = ToStatus(place.fp8 ? ExpandFp8Rows(*stream_, *place.fp8, args.x.dtype, to)
+                                : Expand(*stream_, place.part, args.x.dtype, to),
+                      "Gemm");
   });
   SC_RETURN_IF_ERROR(status);
   const Matrix expanded{expanded_, args.x.dtype, args.w->rows, args.w->cols};
   GemmArgs product = args;
   product.w = &expanded;
   return BiasedGemm(*stream_, gemms, product);
+}
+
+// Not in batch-invariant mode: products with few rows add in another order.
+bool PackedMatrices::InFp8(const Matrix& matrix) const {
+  bool all = !batch_invariant_;
+  ForEachPart(matrix, [&](const Place& place) {
+    all = all && place.fp8 && MultipliesInFp8(*stream_, *place.fp8);
+  });
+  return all;
+}
+
+Fp8Inputs PackedMatrices::Quantized(int32_t cols) const {
+  auto* const codes = quantized_.As<unsigned char>();
+  return {codes,
+          reinterpret_cast<float*>(codes + size_t{kQuantizedRows} * static_cast<size_t>(cols))};
+}
+
+cudaError_t PackedMatrices::Quantize(const NormArgs* norm, const GemmArgs& args, int32_t first_row,
+                                     int32_t n_rows) const {
+  const size_t first = static_cast<size_t>(first_row) * static_cast<size_t>(args.w->cols);
+  const Fp8Inputs to = Quantized(args.w->cols);
+  if (norm == nullptr) {
+    const ConstAct x(Advance(args.x.data, first, args.x.dtype), args.x.dtype);
+    return QuantizeFp8Rows(*stream_, x, n_rows, args.w->cols, to);
+  }
+  NormArgs rows = *norm;
+  rows.x.data = Advance(norm->x.data, first, norm->x.dtype);
+  rows.n_rows = n_rows;
+  return QuantizeNormedFp8Rows(*stream_, rows, to);
+}
+
+absl::Status PackedMatrices::MultiplyInFp8(const NormArgs* norm, const GemmArgs& args,
+                                           const ActivationArgs* activation, Gemms& gemms) {
+  const auto rows = static_cast<size_t>(args.w->rows);
+  for (int32_t row = 0; row < args.n_rows; row += kQuantizedRows) {
+    const int32_t n_rows = std::min(kQuantizedRows, args.n_rows - row);
+    const auto first = static_cast<size_t>(row);
+    SC_RETURN_IF_ERROR(ToStatus(Quantize(norm, args, row, n_rows), "Gemm"));
+    absl::Status status;
+    ForEachPart(*args.w, [&](const Place& place) {
+      if (!status.ok()) return;
+      void* const y =
+          Advance(args.y.data, first * rows + static_cast<size_t>(place.first_row), args.y.dtype);
+      const Fp8GemmArgs product{.x = Quantized(args.w->cols),
+                                .w = *place.fp8,
+                                .y = {y, args.y.dtype},
+                                .n_rows = n_rows,
+                                .y_stride = args.w->rows,
+                                .add_to_y = args.add_to_y};
+      status = activation == nullptr ? gemms.RunFp8(product)
+                                     : ActivateInFp8(product, *activation, row, gemms);
+    });
+    SC_RETURN_IF_ERROR(status);
+  }
+  if (args.bias == nullptr) return absl::OkStatus();
+  return ToStatus(AddBias(*stream_, args.y, args.bias, args.n_rows, args.w->rows), "Gemm");
+}
+
+absl::Status PackedMatrices::ActivateInFp8(const Fp8GemmArgs& product,
+                                           const ActivationArgs& activation, int32_t first_row,
+                                           Gemms& gemms) const {
+  ActivationArgs rows = activation;
+  rows.x = product.y;
+  rows.out.data = Advance(activation.out.data,
+                          static_cast<size_t>(first_row) * static_cast<size_t>(activation.width),
+                          activation.out.dtype);
+  rows.n_rows = product.n_rows;
+  SC_ASSIGN_OR_RETURN(const bool is_done, gemms.RunGatedFp8(product, rows));
+  if (is_done) return absl::OkStatus();
+  SC_RETURN_IF_ERROR(gemms.RunFp8(product));
+  return ToStatus(Activate(*stream_, rows), "Activate");
+}
+
+absl::StatusOr<bool> PackedMatrices::Fused(const NormArgs* norm, const GemmArgs& gemm,
+                                           const ActivationArgs* activation, Gemms& gemms) {
+  if (batch_invariant_) return false;
+  const bool is_one = gemm.w->parts.size() == 1;
+  if (gemm.n_rows > kMostFewFp8Rows && gemm.x.dtype != DType::kF32 && InFp8(*gemm.w)) {
+    if ((norm != nullptr && !HasNormedFp8Rows(*norm)) ||
+        (activation != nullptr && (!is_one || gemm.bias != nullptr))) {
+      return false;
+    }
+    SC_RETURN_IF_ERROR(MultiplyInFp8(norm, gemm, activation, gemms));
+    return true;
+  }
+  if (!is_one) return false;
+  const Place place = PartWith(*gemm.w, 0);
+  if (!place.fp8) return false;
+  const Fp8Fused fused{.w = *place.fp8, .norm = norm, .gemm = &gemm, .activation = activation};
+  if (!HasFp8Fused(fused)) return false;
+  SC_RETURN_IF_ERROR(ToStatus(RunFp8Fused(*stream_, fused), "Gemm"));
+  return true;
 }
 
 absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType type) const {
@@ -189,10 +307,30 @@ absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType ty
 absl::Status PackedMatrices::Gemm(const GemmArgs& args, Gemms& gemms) {
   const DType type = args.x.dtype;
   SC_CHECK(args.y.dtype == DType::kF32 || args.y.dtype == type);
+  if (type != DType::kF32 && args.n_rows > kMostFewFp8Rows && InFp8(*args.w)) {
+    return MultiplyInFp8(/*norm=*/nullptr, args, /*activation=*/nullptr, gemms);
+  }
   if (Expands(args)) return MultiplyExpanded(args, gemms);
   absl::Status status;
   ForEachPart(*args.w, [&](const Place& place) {
+    if (!status.ok()) return;
     const auto cols = static_cast<size_t>(args.w->cols), rows = static_cast<size_t>(args.w->rows);
+    const float* const bias = args.bias != nullptr ? args.bias + place.first_row : nullptr;
+    if (place.fp8) {
+      const Fp8Product product{
+          .w = *place.fp8,
+          .x = args.x,
+          .bias = bias,
+          .y = {Advance(args.y.data, static_cast<size_t>(place.first_row), args.y.dtype),
+                args.y.dtype},
+          .n_rows = args.n_rows,
+          .y_stride = args.w->rows,
+          .add_to_y = args.add_to_y};
+      status = ToStatus(
+          type == DType::kF32 ? PlainFp8Product(*stream_, product) : Fp8Skinny(*stream_, product),
+          "Gemm");
+      return;
+    }
     const int32_t most = place.part.order != nullptr ? kPermutedRows : args.n_rows;
     for (int32_t row = 0; row < args.n_rows && status.ok(); row += most) {
       const int32_t n_rows = std::min(most, args.n_rows - row);
@@ -208,7 +346,7 @@ absl::Status PackedMatrices::Gemm(const GemmArgs& args, Gemms& gemms) {
       status = MultiplyPart(
           {.w = place.part,
            .x = x,
-           .bias = args.bias != nullptr ? args.bias + place.first_row : nullptr,
+           .bias = bias,
            .y = Advance(args.y.data, first * rows + static_cast<size_t>(place.first_row),
                         args.y.dtype),
            .n_rows = n_rows,
@@ -226,6 +364,16 @@ absl::Status PackedMatrices::Embed(const EmbedArgs& args) const {
   absl::Status status;
   ForEachPart(*args.table, [&](const Place& place) {
     if (!status.ok()) return;
+    if (place.fp8) {
+      status = ToStatus(EmbedFp8Rows(*stream_, {.table = *place.fp8,
+                                                .first_row = place.first_row,
+                                                .ids = args.ids,
+                                                .scale = args.scale,
+                                                .out = args.out,
+                                                .n_tokens = args.n_tokens}),
+                        "Embed");
+      return;
+    }
     status = ToStatus(EmbedPacked(*stream_, {.table = place.part,
                                              .first_row = place.first_row,
                                              .ids = args.ids,

@@ -4,6 +4,10 @@
 // A product with up to kMostPackedRows rows reads the packed weights (few_rows.h, many_rows.h). For
 // more rows, all weights of the matrix are expanded to 16 bits into memory that the matrices share,
 // and the usual product multiplies them. Batch-invariant, all products are those of few_rows.h.
+//
+// FP8 matrices with plain rows (fp8/fp8_part.h) are not packed. Products with up to
+// kMostFewFp8Rows rows are those of fp8/fp8_skinny.h. For more rows, the inputs become FP8, too, if
+// the device multiplies FP8.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +30,9 @@ class PackedMatrices {
   static constexpr int32_t kMostPackedRows = 64;
   // Beyond this number, those of many_rows.h are faster where they suit the matrix.
   static constexpr int32_t kMostFewRows = 16;
+  // Beyond this number, products in FP8 are faster where the device has them. Codes of weights are
+  // multiplied with 16-bit inputs up to it, which is more exact.
+  static constexpr int32_t kMostFewFp8Rows = 8;
   // Matrices whose expanded weights are larger, such as those of large vocabularies, stay packed
   // for any number of rows.
   static constexpr int64_t kMostExpandedBytes = int64_t{512} << 20;
@@ -47,6 +54,10 @@ class PackedMatrices {
 
   // See Ops::Gemm. y is float32 or has x's dtype.
   absl::Status Gemm(const GemmArgs& args, Gemms& gemms);
+  // Ops::NormGemm (no activation), GemmActivate (no norm) or NormGemmActivate with fewer kernels
+  // than one after the other. Returns false, without doing anything, if there is no such way.
+  absl::StatusOr<bool> Fused(const NormArgs* norm, const GemmArgs& gemm,
+                             const ActivationArgs* activation, Gemms& gemms);
   // See Ops::Embed. REQUIRES: there is a table with parts, and no position table
   absl::Status Embed(const EmbedArgs& args) const;
 
@@ -56,11 +67,22 @@ class PackedMatrices {
   bool Expands(const GemmArgs& args) const;
   absl::Status MultiplyPart(const PackedProduct& product, DType type) const;
   absl::Status MultiplyExpanded(const GemmArgs& args, Gemms& gemms);
+  // norm, activation: null, or what comes before and after the product
+  absl::Status MultiplyInFp8(const NormArgs* norm, const GemmArgs& args,
+                             const ActivationArgs* activation, Gemms& gemms);
+  cudaError_t Quantize(const NormArgs* norm, const GemmArgs& args, int32_t first_row,
+                       int32_t n_rows) const;
+  // first_row: of the product in the activation
+  absl::Status ActivateInFp8(const Fp8GemmArgs& product, const ActivationArgs& activation,
+                             int32_t first_row, Gemms& gemms) const;
+  bool InFp8(const Matrix& matrix) const;
+  Fp8Inputs Quantized(int32_t cols) const;
 
   const Stream* const stream_;
   const bool batch_invariant_;
-  Buffer expanded_;  // the largest matrix that expands, in 16 bits
-  Buffer permuted_;  // kPermutedRows rows of inputs in the order of a part
+  Buffer expanded_;   // the largest matrix that expands, in 16 bits
+  Buffer quantized_;  // inputs in FP8: kQuantizedRows rows of the widest matrix
+  Buffer permuted_;   // kPermutedRows rows of inputs in the order of a part
 };
 
 }  // namespace stagecoach::kernels::cuda

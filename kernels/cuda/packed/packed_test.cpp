@@ -1,10 +1,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cuda/packed/packed_matrices.h"
 #include "kernels/cuda/testing/device_values.h"
+#include "kernels/cuda/testing/relative_error.h"
 #include "kernels/testing/stored_parts.h"
 
 namespace stagecoach::kernels {
@@ -114,16 +114,6 @@ class Comparison {
   const std::unique_ptr<Ops> ours_, reference_;
   const Matrix w_, w_reference_;
 };
-
-double RelativeError(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double error = 0, size = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    error += std::pow(a[i] - b[i], 2);
-    size += std::pow(b[i], 2);
-  }
-  return std::sqrt(error / size);
-}
 
 std::string NameOf(const Shape& shape) {
   std::string name = std::to_string(shape.cols);

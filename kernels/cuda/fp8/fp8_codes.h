@@ -1,0 +1,60 @@
+// e4m3 codes in registers, four in a word, in the order of their inputs.
+#pragma once
+
+#include "kernels/cuda/fp8/fp8_part.h"
+#include "kernels/cuda/packed/packed_codes.h"
+
+namespace stagecoach::kernels::cuda {
+
+// A weight's code, as a type of kernels.
+struct Fp8Code {
+  uint8_t bits;
+};
+
+// The values of codes 0 and 1, and of codes 2 and 3: pairs of 16-bit values. Exact: shifts bring
+// exponent and mantissa to their places, and one multiplication corrects the exponent's bias.
+template <typename T>
+__device__ __forceinline__ void Fp8PairsInOrder(uint32_t word, uint32_t& first, uint32_t& second) {
+  constexpr int kShift = kIsBF16<T> ? 4 : 1;
+  constexpr uint32_t kMagnitude = BothHalves(0x7f00u >> kShift);
+  constexpr uint32_t kBias = BothHalves(kIsBF16<T> ? 0x7b80 : 0x5c00);  // 2^120, 2^8
+  const uint32_t low = __byte_perm(word, 0, 0x1404), high = __byte_perm(word, 0, 0x3424);
+  first = MultiplyPairs<T>(AndOr(low, 0x80008000u, low >> kShift & kMagnitude), kBias);
+  second = MultiplyPairs<T>(AndOr(high, 0x80008000u, high >> kShift & kMagnitude), kBias);
+}
+
+// The value of a code.
+__device__ __forceinline__ float FloatOfFp8(uint32_t code) {
+  // 2^120 corrects the exponent's bias, for subnormal codes, too.
+  const float magnitude = __uint_as_float((code & 0x7fu) << 20) * 0x1p120f;
+  return (code & 0x80u) != 0 ? -magnitude : magnitude;
+}
+
+// The nearest code, the even one on a tie. Values beyond +-448 give +-448; NaN gives a NaN code.
+__device__ __forceinline__ uint32_t Fp8OfFloat(float value) {
+  const uint32_t bits = __float_as_uint(value), sign = bits >> 24 & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return 0x7fu;
+  if (magnitude >= 0x43e00000u) return sign | 0x7eu;  // 448
+  if (magnitude < 0x3c800000u) {                      // 2^-6: subnormal codes are multiples of 2^-9
+    // Adding 1.5 * 2^23 rounds to an integer.
+    const float rounded = __uint_as_float(magnitude) * 512.0f + 12582912.0f;
+    return sign | (__float_as_uint(rounded) & 0x0fu);
+  }
+  const uint32_t nearest = magnitude + 0x7ffffu + (magnitude >> 20 & 1u);
+  return sign | ((nearest >> 20) - (120u << 3));
+}
+
+// The codes of four values.
+__device__ __forceinline__ uint32_t Fp8Codes(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t low, high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+  return static_cast<uint32_t>(high) << 16 | low;
+#else
+  return Fp8OfFloat(a) | Fp8OfFloat(b) << 8 | Fp8OfFloat(c) << 16 | Fp8OfFloat(d) << 24;
+#endif
+}
+
+}  // namespace stagecoach::kernels::cuda

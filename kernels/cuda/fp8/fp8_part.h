@@ -1,0 +1,35 @@
+// FP8 matrices with plain rows of codes and a scale per row, which our kernels and cuBLASLt read
+// alike. FP8 matrices with other scales are packed (packed/packed_layout.h).
+//
+// Memory of a part: {codes [rows][cols]}, aligned, {scales [rows], float32}.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/encoding/encoding.h"
+#include "kernels/cuda/device/launch.h"
+
+namespace stagecoach::kernels::cuda {
+
+inline constexpr int32_t kFp8Cols = 64;  // a matrix has a multiple of this many inputs
+
+// Consecutive rows of a matrix.
+struct Fp8Part {
+  unsigned char* codes;
+  float* scales;
+  int32_t rows, cols;
+};
+
+// Whether rows of `cols` elements in this encoding stay plain. Where rows share a scale, each gets
+// it.
+constexpr bool HasFp8Rows(const Encoding& encoding, int32_t cols) {
+  return encoding.code == Code::kFp8 && encoding.group == 0 && !encoding.is_permuted &&
+         cols % kFp8Cols == 0;
+}
+
+// The part in `memory`, which has Fp8PartBytes.
+Fp8Part Fp8PartOf(int32_t rows, int32_t cols, unsigned char* memory);
+size_t Fp8PartBytes(int32_t rows, int32_t cols);
+
+}  // namespace stagecoach::kernels::cuda
