@@ -1,4 +1,4 @@
-// e4m3 codes in registers, four in a word, in the order of their inputs.
+// e4m3 codes in registers, four in a word.
 #pragma once
 
 #include "kernels/cuda/fp8/fp8_part.h"
@@ -11,16 +11,18 @@ struct Fp8Code {
   uint8_t bits;
 };
 
-// The values of codes 0 and 1, and of codes 2 and 3: pairs of 16-bit values. Exact: shifts bring
-// exponent and mantissa to their places, and one multiplication corrects the exponent's bias.
+// The values of a word's inputs 0 and 1, and of 2 and 3 (fp8_part.h): pairs of 16-bit values.
+// Exact: shifts bring exponent and mantissa to their places, and one multiplication corrects the
+// exponent's bias.
 template <typename T>
-__device__ __forceinline__ void Fp8PairsInOrder(uint32_t word, uint32_t& first, uint32_t& second) {
+__device__ __forceinline__ void Fp8Pairs(uint32_t word, uint32_t& first, uint32_t& second) {
   constexpr int kShift = kIsBF16<T> ? 4 : 1;
-  constexpr uint32_t kMagnitude = BothHalves(0x7f00u >> kShift);
+  constexpr uint32_t kSign = 0x80008000u, kMagnitude = BothHalves(0x7f00u >> kShift);
   constexpr uint32_t kBias = BothHalves(kIsBF16<T> ? 0x7b80 : 0x5c00);  // 2^120, 2^8
-  const uint32_t low = __byte_perm(word, 0, 0x1404), high = __byte_perm(word, 0, 0x3424);
-  first = MultiplyPairs<T>(AndOr(low, 0x80008000u, low >> kShift & kMagnitude), kBias);
-  second = MultiplyPairs<T>(AndOr(high, 0x80008000u, high >> kShift & kMagnitude), kBias);
+  first = AndOr(word << 8, kSign, word << (8 - kShift) & kMagnitude);
+  second = AndOr(word, kSign, word >> kShift & kMagnitude);
+  first = MultiplyPairs<T>(first, kBias);
+  second = MultiplyPairs<T>(second, kBias);
 }
 
 // The value of a code.
@@ -45,8 +47,9 @@ __device__ __forceinline__ uint32_t Fp8OfFloat(float value) {
   return sign | ((nearest >> 20) - (120u << 3));
 }
 
-// The codes of four values.
-__device__ __forceinline__ uint32_t Fp8Codes(float a, float b, float c, float d) {
+// The word of four inputs.
+__device__ __forceinline__ uint32_t Fp8InputWord(const float (&inputs)[4]) {
+  const float a = inputs[0], b = inputs[2], c = inputs[1], d = inputs[3];
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   uint16_t low, high;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));

@@ -37,9 +37,9 @@ __global__ void __launch_bounds__(kMostNormThreads) NormedFp8Kernel(const Normed
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {
     if (row.Element(item) >= p.norm.width) continue;
-    const float(&x)[kWide] = row.at[item];
-    *reinterpret_cast<uint32_t*>(codes + row.Element(item)) =
-        Fp8Codes(x[0] * factor, x[1] * factor, x[2] * factor, x[3] * factor);
+#pragma unroll
+    for (int e = 0; e < kWide; ++e) row.at[item][e] *= factor;
+    *reinterpret_cast<uint32_t*>(codes + row.Element(item)) = Fp8InputWord(row.at[item]);
   }
   if (threadIdx.x == 0) p.out.scales[blockIdx.x] = Fp8Scale(largest);
 }

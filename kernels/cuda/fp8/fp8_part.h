@@ -1,7 +1,10 @@
 // FP8 matrices with plain rows of codes and a scale per row, which our kernels and cuBLASLt read
 // alike. FP8 matrices with other scales are packed (packed/packed_layout.h).
 //
-// Memory of a part: {codes [rows][cols]}, aligned, {scales [rows], float32}.
+// Memory of a part: {codes [rows][cols]}, aligned, {scales [rows], float32}. Of each four codes,
+// the second and the third are exchanged: then a pair of inputs is in the lower or in the upper
+// bytes of a word's halves, which become 16-bit values with fewer instructions. Inputs in FP8 have
+// the same order, so products do not show it.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +16,12 @@
 namespace stagecoach::kernels::cuda {
 
 inline constexpr int32_t kFp8Cols = 64;  // a matrix has a multiple of this many inputs
+
+// Where the code of an input is, and the other way round.
+constexpr int32_t Fp8Place(int32_t input) {
+  const int32_t of_four = input % 4;
+  return of_four == 1 ? input + 1 : of_four == 2 ? input - 1 : input;
+}
 
 // Consecutive rows of a matrix.
 struct Fp8Part {

@@ -40,7 +40,7 @@ __global__ void PackFp8Kernel(const PackFp8Params p) {
   const unsigned char* const codes = scale + sizeof(float) + piece * kPiece;
   Values<unsigned char, kPiece> sixteen;
 #pragma unroll
-  for (int i = 0; i < kPiece; ++i) sixteen.at[i] = codes[i];
+  for (int i = 0; i < kPiece; ++i) sixteen.at[i] = codes[Fp8Place(i)];
   *reinterpret_cast<Values<unsigned char, kPiece>*>(part.codes + row * part.cols + piece * kPiece) =
       sixteen;
   if (piece != 0) return;
@@ -58,7 +58,8 @@ __device__ __forceinline__ void Fp8Values(const Fp8Part& part, int row, int firs
   const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
   for (int i = 0; i < kPiece; ++i) {
-    values[i] = RoundedProduct(scale, FloatOfFp8(words[i / 4] >> (i % 4 * 8) & 0xffu));
+    const int at = Fp8Place(i);
+    values[i] = RoundedProduct(scale, FloatOfFp8(words[at / 4] >> (at % 4 * 8) & 0xffu));
   }
 }
 
@@ -166,8 +167,9 @@ __global__ void __launch_bounds__(kMostQuantizeThreads) QuantizeKernel(const Qua
     uint32_t words[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      words[i] = Fp8Codes(value(item, 4 * i) * factor, value(item, 4 * i + 1) * factor,
-                          value(item, 4 * i + 2) * factor, value(item, 4 * i + 3) * factor);
+      const float inputs[4] = {value(item, 4 * i) * factor, value(item, 4 * i + 1) * factor,
+                               value(item, 4 * i + 2) * factor, value(item, 4 * i + 3) * factor};
+      words[i] = Fp8InputWord(inputs);
     }
     *reinterpret_cast<uint2*>(p.out.codes + int64_t{blockIdx.x} * p.cols + element(item)) =
         make_uint2(words[0], words[1]);

@@ -38,12 +38,15 @@ struct QuantizedRows {
       float largest = 0;
       for (size_t i = 0; i < cols; ++i) largest = std::max(largest, std::abs(of_row[i]));
       const float factor = largest > 0 ? 448 / largest : 0;
-      for (size_t i = 0; i < cols; ++i) codes.push_back(Fp8FromFloat(of_row[i] * factor));
+      for (int32_t i = 0; i < static_cast<int32_t>(cols); ++i) {
+        codes.push_back(Fp8FromFloat(of_row[cuda::Fp8Place(i)] * factor));
+      }
       scales.push_back(largest / 448);
     }
   }
   float Value(size_t row, size_t i, size_t cols) const {
-    return FloatFromFp8(codes[row * cols + i]) * scales[row];
+    const auto place = static_cast<size_t>(cuda::Fp8Place(static_cast<int32_t>(i)));
+    return FloatFromFp8(codes[row * cols + place]) * scales[row];
   }
 };
 

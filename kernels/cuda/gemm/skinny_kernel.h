@@ -200,8 +200,8 @@ __device__ __forceinline__ void MultiplyChunk(const uint4& low, const uint4& hig
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint32_t a[4];
-      Fp8PairsInOrder<T>(of_g[i], a[0], a[2]);
-      Fp8PairsInOrder<T>(of_g8[i], a[1], a[3]);
+      Fp8Pairs<T>(of_g[i], a[0], a[2]);
+      Fp8Pairs<T>(of_g8[i], a[1], a[3]);
 #pragma unroll
       for (int n = 0; n < kRowTiles; ++n) {
         const uint4& b = x[i / 2][n];
