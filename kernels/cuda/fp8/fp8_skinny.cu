@@ -6,10 +6,7 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Outputs of the tiles of matrices that have this many per multiprocessor.
-constexpr int kLargeTile = 32, kManyTiles = 4;
-
-static_assert(kFp8Cols % Pieces<Fp8Code, kMmaOutputs>::kChunk == 0);
+static_assert(kFp8Cols % Pieces<Fp8Code>::kChunk == 0);
 
 template <typename T, typename O>
 cudaError_t Multiply(const Stream& stream, const SkinnyParams& params) {
@@ -27,15 +24,9 @@ cudaError_t MultiplyFused(const Stream& stream, const SkinnyParams& params, cons
   if (fused.activation == nullptr) {
     return LaunchSkinny<Fp8Code, T, T, 1, Kind::kPlain, /*kNormed=*/true>(stream, params);
   }
-  const auto launch = [&]<int kOutputs>() {
-    return fused.norm == nullptr
-               ? LaunchSkinny<Fp8Code, T, T, 1, Kind::kGated, false, kOutputs>(stream, params)
-               : LaunchSkinny<Fp8Code, T, T, 1, Kind::kGated, true, kOutputs>(stream, params);
-  };
-  const bool is_large = params.rows >= kManyTiles * kLargeTile * stream.n_multiprocessors &&
-                        params.rows % (2 * kMmaOutputs) == 0;
-  return is_large ? launch.template operator()<kLargeTile>()
-                  : launch.template operator()<kMmaOutputs>();
+  return fused.norm == nullptr
+             ? LaunchSkinny<Fp8Code, T, T, 1, Kind::kGated, /*kNormed=*/false>(stream, params)
+             : LaunchSkinny<Fp8Code, T, T, 1, Kind::kGated, /*kNormed=*/true>(stream, params);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "common/encoding/rows.h"
 #include "kernels/cuda/fp8/fp8_gemm.h"
 #include "kernels/cuda/fp8/fp8_rows.h"
-#include "kernels/cuda/fp8/fp8_skinny.h"
 #include "kernels/cuda/packed/packed_matrices.h"
 #include "kernels/cuda/testing/device_values.h"
 #include "kernels/cuda/testing/ops_stream.h"
@@ -230,48 +229,6 @@ TEST_CASE("FP8: norms and gated activations of few rows are fused with the produ
         CHECK(WorstError(results[1], results[0]) < 3 * Step(dtype));
       }
     }
-  }
-}
-
-TEST_CASE("FP8: tiles of 32 outputs give the results of tiles of 16") {
-  constexpr int32_t kRows = 320, kWidth = kRows / 2, kCols = 1088;
-  const auto ops = NewCudaOps();
-  const Matrix w = PackParts(*ops, RandomParts({{kRows, Code::kFp8}}, kCols), kCols);
-  const cuda::Fp8Part part = cuda::Fp8PartOf(kRows, kCols, w.buffer.As<unsigned char>());
-  for (const int32_t n_rows : {1, 4}) {
-    const auto n = static_cast<size_t>(n_rows);
-    const Values hidden(*ops, RandomFloats(n * kCols, 5, 3.0f)),
-        weight(*ops, RandomFloats(kCols, 6)),
-        x(*ops, Rounded(RandomFloats(n * kCols, 7), kType), kType),
-        y(*ops, std::vector<float>(n * kRows), kType);
-    std::vector<std::vector<float>> results;
-    for (const int32_t n_multiprocessors : {1, 1000}) {  // the matrix is large for one
-      const Values out(*ops, std::vector<float>(n * kWidth, NAN), kType);
-      const NormArgs norm{.x = hidden,
-                          .weight = weight.f32(),
-                          .bias = nullptr,
-                          .out = x,
-                          .n_rows = n_rows,
-                          .width = kCols,
-                          .kind = NormKind::kRms,
-                          .eps = 1e-5f,
-                          .add_to_out = false};
-      const GemmArgs gemm{.x = x, .w = &w, .y = y, .n_rows = n_rows};
-      const ActivationArgs activation{.x = y,
-                                      .out = out,
-                                      .n_rows = n_rows,
-                                      .width = kWidth,
-                                      .kind = Activation::kSilu,
-                                      .gated = true};
-      const cuda::Fp8Fused fused{.w = part,
-                                 .norm = n_rows == 1 ? &norm : nullptr,
-                                 .gemm = &gemm,
-                                 .activation = &activation};
-      REQUIRE(cuda::HasFp8Fused(fused));
-      REQUIRE(cuda::RunFp8Fused(StreamOf(*ops, n_multiprocessors), fused) == cudaSuccess);
-      results.push_back(out.Get());
-    }
-    CHECK(WorstError(results[0], results[1]) < Step(kType));
   }
 }
 

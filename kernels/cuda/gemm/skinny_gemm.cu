@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) PlainGroupedKernel(const
 }  // namespace
 
 bool HasSkinnyGemm(DType x, DType w, int32_t cols) {
-  return x == w && x != DType::kF32 && cols % Pieces<BF16, kMmaOutputs>::kChunk == 0;
+  return x == w && x != DType::kF32 && cols % Pieces<BF16>::kChunk == 0;
 }
 
 bool SuitsSkinnyGated(const GemmArgs& gemm, const ActivationArgs& activation) {

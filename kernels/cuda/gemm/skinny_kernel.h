@@ -15,18 +15,16 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kMmaOutputs = 16;
-constexpr int kWarps = 8;  // per CTA; they split the inputs (K dimension)
+constexpr int kOutputs = 16;  // outputs per tile: the MMA tile's size
+constexpr int kWarps = 8;     // per CTA; they split the inputs (K dimension)
 constexpr int kBlocksOfMultiprocessor = 2;
 
 template <typename W>
 inline constexpr bool kIsFp8 = sizeof(W) == 1;
 
-// How weights of type W are read, kOutputs outputs in a tile: 16 or 32. Larger tiles read fewer
-// inputs per weight.
-template <typename W, int kOutputs>
+// How weights of type W are read.
+template <typename W>
 struct Pieces {
-  static constexpr int kMmas = kOutputs / kMmaOutputs;
   static constexpr int kLaneInputs = 16 / sizeof(W);  // 16 bytes of a row
   static constexpr int kChunk = 4 * kLaneInputs;      // inputs of four lanes
   // Chunks per warp and turn, for 128 inputs of a row. With more FP8 weights, their inputs would
@@ -38,8 +36,7 @@ struct Pieces {
   static constexpr int kStageBytes = kWarps * kWarpBytes;
   // Turns whose weights are in flight, in shared memory; two CTAs per SM have twice that in flight.
   // Fewer where a CTA gets only 99 KB of shared memory (compute capability 8.6, 8.9 and 12.0).
-  static constexpr int kUsualStages = kStageBytes < 32768 ? 6 : 3;
-  static constexpr int kFewerStages = kStageBytes < 32768 ? 5 : 2;
+  static constexpr int kUsualStages = kIsFp8<W> ? 6 : 3, kFewerStages = kIsFp8<W> ? 5 : 2;
 };
 // Widest normed row for which two CTAs fit on an SM beside the stages.
 constexpr int kMaxNormedWidth = 4096;
@@ -74,15 +71,15 @@ struct SkinnyParams {
 
 enum class Kind { kPlain, kGated, kGrouped };
 
-// Weight rows of a tile. If gated: rows of kOutputs / 2 gates and of their up projections.
-template <typename W, bool kGated, int kOutputs>
+// Weight rows of a tile of kOutputs outputs. If gated: rows of 8 gates and of their 8 up
+// projections.
+template <typename W, bool kGated>
 struct TileRows {
   const W* w;
   int32_t rows, cols;
 
   __device__ __forceinline__ int Index(int tile, int i) const {
-    constexpr int kHalf = kOutputs / 2;
-    if constexpr (kGated) return kHalf * tile + (i < kHalf ? i : rows / 2 + i - kHalf);
+    if constexpr (kGated) return 8 * tile + (i < 8 ? i : rows / 2 + i - 8);
     // Outputs beyond the last one repeat it; nothing is written for them.
     return min(tile * kOutputs + i, rows - 1);
   }
@@ -112,11 +109,11 @@ struct WarpTurns {
 // ring, so that warps do not wait for each other. Half a warp copies the piece of one row, because
 // whole cache lines arrive faster than the same bytes in half lines. In odd rows the halves of each
 // 128 bytes are swapped (XOR swizzle), so that reads of two rows hit different banks.
-template <typename W, bool kGated, int kOutputs, int kStages>
+template <typename W, bool kGated, int kStages>
 struct WeightRing {
-  using P = Pieces<W, kOutputs>;
+  using P = Pieces<W>;
   static constexpr int kSlots = P::kPieceBytes / 16;  // 16-byte copies per piece
-  TileRows<W, kGated, kOutputs> from;
+  TileRows<W, kGated> from;
   WarpTurns<P::kTurn> turns;
   unsigned char* memory;  // the warp's part of stage 0
   int lane, n_tiles, stride;
@@ -155,9 +152,9 @@ struct WeightRing {
     WaitForCopies<kStages - 1>();
     __syncwarp();
   }
-  // Row g (half 0) or g + 8 of MMA m in chunk u of the oldest turn. Call after Wait.
-  __device__ __forceinline__ uint4 At(int u, int m, int half) const {
-    const int row = lane / 4 + 8 * half + kMmaOutputs * m;
+  // Rows g and g + 8 of chunk u of the oldest turn. Call after Wait.
+  __device__ __forceinline__ uint4 At(int u, int half) const {
+    const int row = lane / 4 + 8 * half;
     return *reinterpret_cast<const uint4*>(memory + stage * P::kStageBytes +
                                            Place(row, 4 * u + lane % 4));
   }
@@ -166,7 +163,7 @@ struct WeightRing {
 // Inputs of one turn for 8 * kRowTiles rows of x: row g of each row tile.
 template <typename W, typename T, int kRowTiles>
 struct Inputs {
-  using P = Pieces<W, kMmaOutputs>;
+  using P = Pieces<W>;
   static constexpr int kWords = sizeof(T) / sizeof(W);  // of 16 bytes, per lane and chunk
   uint4 at[P::kUnroll][kWords][kRowTiles];
 
@@ -257,7 +254,7 @@ __device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* s
 }
 
 // Two buffers if they fit: then no warp waits until a tile's results are written.
-constexpr int PartialsOf(int sums) { return sums == 1 ? 2 : 1; }
+constexpr int PartialsOf(int row_tiles) { return row_tiles == 1 ? 2 : 1; }
 
 // One CTA per group and tile of outputs.
 inline dim3 GroupedGrid(int32_t max_groups, int64_t n_tiles) {
@@ -273,14 +270,13 @@ __device__ __forceinline__ int32_t GroupOfBlock() {
 // finishes one. Warp w takes chunks w * kUnroll .. + kUnroll - 1 of every kTurn, so that the CTA
 // reads each row of w in long pieces. With one row tile, the register limit lets two CTAs fit
 // beside one CTA of the decode attention kernel.
-template <typename W, typename T, typename O, int kRowTiles, Kind kKind, bool kNormed, int kOutputs,
-          int kStages>
+template <typename W, typename T, typename O, int kRowTiles, Kind kKind, bool kNormed, int kStages>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNormed ? 3 : 2)
     SkinnyKernel(const SkinnyParams p) {
-  using P = Pieces<W, kOutputs>;
+  using P = Pieces<W>;
   constexpr int kRows = 8 * kRowTiles;
   constexpr bool kGrouped = kKind == Kind::kGrouped, kGated = kKind == Kind::kGated;
-  constexpr int kPartials = PartialsOf(kRowTiles * P::kMmas);
+  constexpr int kPartials = PartialsOf(kRowTiles);
   __shared__ float partials[kPartials][kWarps][kRows][kOutputs + 1];
   LetNextStart();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
@@ -301,12 +297,12 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
     n_rows = group.n_rows;
   }
   const WarpTurns<P::kTurn> turns{.first_chunk = warp * P::kUnroll, .n_chunks = n_chunks};
-  WeightRing<W, kGated, kOutputs, kStages> ring{.from = {w, p.rows, p.cols},
-                                                .turns = turns,
-                                                .memory = DynamicShared() + warp * P::kWarpBytes,
-                                                .lane = lane,
-                                                .n_tiles = turns.Count() > 0 ? n_tiles : 0,
-                                                .stride = stride};
+  WeightRing<W, kGated, kStages> ring{.from = {w, p.rows, p.cols},
+                                      .turns = turns,
+                                      .memory = DynamicShared() + warp * P::kWarpBytes,
+                                      .lane = lane,
+                                      .n_tiles = turns.Count() > 0 ? n_tiles : 0,
+                                      .stride = stride};
   ring.Enter(first_tile);
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) ring.Fetch();
@@ -357,7 +353,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
       if (writes && p.add_to_y) before = ToFloat(*y);
       if (writes && p.bias != nullptr) bias = p.bias[output];
     }
-    float sums[P::kMmas][kRowTiles][4] = {};  // outputs g and g + 8 of rows 2c and 2c + 1
+    float sums[kRowTiles][4] = {};  // outputs g and g + 8 of rows 2c and 2c + 1
     int chunk = turns.First(tile);
     for (int left = turns.Count(); left > 0; --left) {
       chunk = left > 1 ? turns.After(chunk) : turns.First(tile + stride);
@@ -366,10 +362,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
       ring.Wait();
 #pragma unroll
       for (int u = 0; u < P::kUnroll; ++u) {
-#pragma unroll
-        for (int m = 0; m < P::kMmas; ++m) {
-          MultiplyChunk<W, T>(ring.At(u, m, 0), ring.At(u, m, 1), inputs.at[u], sums[m]);
-        }
+        MultiplyChunk<W, T>(ring.At(u, 0), ring.At(u, 1), inputs.at[u], sums);
       }
       ring.Fetch();
       inputs = next;
@@ -377,13 +370,10 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
     auto& partial = partials[buffer];
     if (kPartials == 1 && tile != first_tile) __syncthreads();
 #pragma unroll
-    for (int m = 0; m < P::kMmas; ++m) {
+    for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          partial[warp][8 * n + 2 * c + i % 2][kMmaOutputs * m + g + i / 2 * 8] = sums[m][n][i];
-        }
+      for (int i = 0; i < 4; ++i) {
+        partial[warp][8 * n + 2 * c + i % 2][g + i / 2 * 8] = sums[n][i];
       }
     }
     __syncthreads();
@@ -406,10 +396,9 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
   }
 }
 
-template <typename W, typename T, typename O, int kRowTiles, Kind kKind, bool kNormed = false,
-          int kOutputs = kMmaOutputs>
+template <typename W, typename T, typename O, int kRowTiles, Kind kKind, bool kNormed = false>
 cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params) {
-  using P = Pieces<W, kOutputs>;
+  using P = Pieces<W>;
   const int64_t n_tiles = CeilDiv(params.rows, kOutputs);
   const int64_t n_groups = CeilDiv(params.n_rows, 8 * kRowTiles);
   const int64_t most = int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors;
@@ -424,16 +413,16 @@ cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params) {
   const auto bytes = [&](int n_stages) {
     return static_cast<size_t>(n_stages) * P::kStageBytes + (kNormed ? params.cols * sizeof(T) : 0);
   };
-  constexpr size_t kStaticBytes = size_t{PartialsOf(kRowTiles * P::kMmas)} * kWarps * 8 *
-                                  kRowTiles * (kOutputs + 1) * sizeof(float);
+  constexpr size_t kStaticBytes =
+      size_t{PartialsOf(kRowTiles)} * kWarps * 8 * kRowTiles * (kOutputs + 1) * sizeof(float);
   if (bytes(P::kUsualStages) + kStaticBytes <= stream.block_shared_bytes) {
     shape.shared_bytes = bytes(P::kUsualStages);
-    return Launch<&SkinnyKernel<W, T, O, kRowTiles, kKind, kNormed, kOutputs, P::kUsualStages>>(
-        stream, shape, params);
+    return Launch<&SkinnyKernel<W, T, O, kRowTiles, kKind, kNormed, P::kUsualStages>>(stream, shape,
+                                                                                      params);
   }
   shape.shared_bytes = bytes(P::kFewerStages);
-  return Launch<&SkinnyKernel<W, T, O, kRowTiles, kKind, kNormed, kOutputs, P::kFewerStages>>(
-      stream, shape, params);
+  return Launch<&SkinnyKernel<W, T, O, kRowTiles, kKind, kNormed, P::kFewerStages>>(stream, shape,
+                                                                                    params);
 }
 
 }  // namespace
