@@ -49,10 +49,8 @@ bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation) 
 }
 
 bool SuitsNormedSkinny(const NormArgs& norm, const GemmArgs& gemm) {
-  return norm.kind != NormKind::kLayerNorm && norm.bias == nullptr && !norm.add_to_out &&
-         norm.n_rows == 1 && norm.out.data == gemm.x.data && norm.width == gemm.w->cols &&
-         norm.width <= kMaxNormedWidth && norm.x.dtype == DType::kF32 && gemm.bias == nullptr &&
-         !gemm.add_to_y && gemm.y.dtype == gemm.x.dtype && gemm.x.dtype != DType::kF32;
+  return HasRowNorm(norm, gemm) && gemm.bias == nullptr && !gemm.add_to_y &&
+         gemm.y.dtype == gemm.x.dtype && gemm.x.dtype != DType::kF32;
 }
 
 bool HasNormedSkinnyGemm(const NormArgs& norm, const GemmArgs& gemm) {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/elementwise/activated.h"
 #include "kernels/cuda/fp8/fp8_codes.h"
+#include "kernels/cuda/gemm/row_norm_kernel.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 
 namespace stagecoach::kernels::cuda {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int kOutputs = 16;  // outputs per tile: the MMA tile's size
 constexpr int kWarps = 8;     // per CTA; they split the inputs (K dimension)
+static_assert(kWarps * kWarpThreads == kRowNormThreads);
 constexpr int kBlocksOfMultiprocessor = 2;
 
 template <typename W>
@@ -38,23 +40,9 @@ struct Pieces {
   // Fewer where a CTA gets only 99 KB of shared memory (compute capability 8.6, 8.9 and 12.0).
   static constexpr int kUsualStages = kIsFp8<W> ? 6 : 3, kFewerStages = kIsFp8<W> ? 5 : 2;
 };
-// Widest normed row for which two CTAs fit on an SM beside the stages.
-constexpr int kMaxNormedWidth = 4096;
 // Row groups that run concurrently on one tile of outputs, before the grid moves to the next tile.
 // Groups of a matrix then share its weights in L2, and find their own rows there again.
 constexpr int kGroupsTogether = 32;
-
-// A float32 row that the kernel normalizes while it loads it.
-struct RowNorm {
-  const float *x, *weight;
-  float eps, weight_offset;
-};
-inline RowNorm RowNormOf(const NormArgs& norm) {
-  return {.x = norm.x.f32(),
-          .weight = norm.weight,
-          .eps = norm.eps,
-          .weight_offset = norm.kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f};
-}
 
 struct SkinnyParams {
   const void *x, *w;
@@ -214,43 +202,6 @@ __device__ __forceinline__ void MultiplyChunk(const uint4& low, const uint4& hig
       Mma<T>(sums[n], second, x[0][n].z, x[0][n].w);
     }
   }
-}
-
-// Writes the normalized row (Ops::Norm) to to[width]. sums: [32], shared. Calls WaitForPrevious().
-template <typename T>
-__device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* sums, T* to) {
-  constexpr int kN = 4, kThreads = kWarps * kWarpThreads;
-  constexpr int kItems = kMaxNormedWidth / (kN * kThreads);
-  const auto element = [](int item) {
-    return (item * kThreads + static_cast<int>(threadIdx.x)) * kN;
-  };
-  float weight[kItems][kN], x[kItems][kN];
-#pragma unroll
-  for (int item = 0; item < kItems; ++item) {
-    if (element(item) < width) LoadFloats<kN>(norm.weight + element(item), weight[item]);
-  }
-  WaitForPrevious();
-  float square = 0;
-#pragma unroll
-  for (int item = 0; item < kItems; ++item) {
-    if (element(item) >= width) continue;
-    LoadFloats<kN>(norm.x + element(item), x[item]);
-#pragma unroll
-    for (int e = 0; e < kN; ++e) square += x[item][e] * x[item][e];
-  }
-  const float variance = BlockSum(square, sums) / static_cast<float>(width);
-  const float scale = 1.0f / sqrtf(variance + norm.eps);
-#pragma unroll
-  for (int item = 0; item < kItems; ++item) {
-    if (element(item) >= width) continue;
-    float y[kN];
-#pragma unroll
-    for (int e = 0; e < kN; ++e) {
-      y[e] = x[item][e] * scale * (weight[item][e] + norm.weight_offset);
-    }
-    StoreFloats<kN>(y, to + element(item));
-  }
-  __syncthreads();
 }
 
 // Two buffers if they fit: then no warp waits until a tile's results are written.
