@@ -604,9 +604,9 @@ int Main(int argc, char** argv) {
     BenchGemm(bench, "logits", 32768, 4096, true);
   }
   if (only.empty() || only == "packed") {
+    BenchPacked(bench, 28672, 4096);
     BenchPacked(bench, 4096, 4096);
     BenchPacked(bench, 6144, 4096);
-    BenchPacked(bench, 28672, 4096);
     BenchPacked(bench, 4096, 14336);
   }
   if (only.empty() || only == "fp8") BenchFp8(bench);

@@ -105,6 +105,17 @@ __device__ __forceinline__ void CopyBoxToMany(uint32_t to, const void* map, cons
       : "memory");
 }
 
+// Copies `bytes`, a multiple of 16, from global to shared memory, both aligned to 16 bytes; they
+// count at `barrier`.
+__device__ __forceinline__ void CopyBytes(uint32_t to, const void* from, uint32_t bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 __device__ __forceinline__ void PrefetchMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -125,6 +136,12 @@ __device__ __forceinline__ void SyncCluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+// A barrier of kThreads threads of the CTA, whole warps. kBarrier: 1 to 15
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void SyncSome() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+
 // Stores to the same address in CTA `block` of the cluster; visible after SyncCluster.
 __device__ __forceinline__ void StoreAt(uint32_t address, uint32_t block, float4 four) {
   asm volatile(
@@ -135,6 +152,20 @@ __device__ __forceinline__ void StoreAt(uint32_t address, uint32_t block, float4
       "}" ::"r"(address),
       "r"(block), "f"(four.x), "f"(four.y), "f"(four.z), "f"(four.w)
       : "memory");
+}
+// Loads from the same address in CTA `block` of the cluster.
+__device__ __forceinline__ float4 LoadFloatsAt(uint32_t address, uint32_t block) {
+  float4 four;
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+      "}"
+      : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+      : "r"(address), "r"(block)
+      : "memory");
+  return four;
 }
 __device__ __forceinline__ float4 LoadFloats(uint32_t address) {
   float4 four;

@@ -67,7 +67,9 @@ struct FromRegisters;
   struct FromRegisters<F16, n, rows> {                                                   \
     using Op = cute::SM90::GMMA::MMA_64x##n##x16_F32F16F16_RS<Major::K, Major::major>;   \
   };
+STAGECOACH_WGMMA(32, false, K)
 STAGECOACH_WGMMA(64, false, K)
+STAGECOACH_WGMMA(128, false, K)
 STAGECOACH_WGMMA(64, true, MN)
 STAGECOACH_WGMMA(128, true, MN)
 #undef STAGECOACH_WGMMA
@@ -92,14 +94,14 @@ __device__ __forceinline__ void Wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
 }
 
 // Like Wgmma, with a [64 x 16] in registers; a warp's 16 rows are laid out like A in mma.h.
-template <typename T>
-__device__ __forceinline__ void WgmmaFromRegisters(float (&d)[32], const uint32_t (&a)[4],
+template <typename T, int kSums>
+__device__ __forceinline__ void WgmmaFromRegisters(float (&d)[kSums], const uint32_t (&a)[4],
                                                    uint64_t b, bool adds) {
   using Scale = cute::SM90::GMMA::ScaleOut;
   [&]<size_t... kI>(std::index_sequence<kI...>) __attribute__((always_inline)) {
-    wgmma_detail::FromRegisters<T, 64, false>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...,
-                                                       adds ? Scale::One : Scale::Zero);
-  }(std::make_index_sequence<32>{});
+    wgmma_detail::FromRegisters<T, 2 * kSums, false>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...,
+                                                              adds ? Scale::One : Scale::Zero);
+  }(std::make_index_sequence<kSums>{});
 }
 
 // Descriptor of b [16 x kN]: one matrix with rows of 64 columns, as above, or two, the second

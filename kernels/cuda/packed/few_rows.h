@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/gemm/row_norm.h"
 #include "kernels/cuda/packed/packed_layout.h"
 #include "kernels/op_args.h"
 
@@ -22,9 +23,19 @@ struct PackedProduct {
   bool y_is_float;  // float32; else x's type
 };
 
+// What happens before and after the product.
+struct FusedProduct {
+  PackedProduct product;
+  RowNorm norm = {};  // with norm.x: of one row, instead of product.x
+  // The first half of the outputs are gates of the second. y: [n_rows, w.rows / 2] of x's type.
+  // Both are rounded to it before. REQUIRES: w.rows is a multiple of 32
+  bool is_gated = false;
+  Activation activation = Activation::kSilu;
+};
+
 // Any number of rows, of 16 bits; each 16 of them read the weights once. A row's result does not
 // depend on other rows.
-cudaError_t FewRowsBF16(const Stream& stream, const PackedProduct& product);
-cudaError_t FewRowsF16(const Stream& stream, const PackedProduct& product);
+cudaError_t FewRowsBF16(const Stream& stream, const FusedProduct& fused);
+cudaError_t FewRowsF16(const Stream& stream, const FusedProduct& fused);
 
 }  // namespace stagecoach::kernels::cuda

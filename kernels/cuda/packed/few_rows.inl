@@ -4,6 +4,8 @@
 #include "kernels/cuda/device/mma.h"
 #include "kernels/cuda/device/shared_memory.h"
 #include "kernels/cuda/device/warp.h"
+#include "kernels/cuda/elementwise/activated.h"
+#include "kernels/cuda/gemm/row_norm_kernel.h"
 #include "kernels/cuda/packed/few_rows.h"
 #include "kernels/cuda/packed/packed_codes.h"
 
@@ -15,29 +17,43 @@ constexpr int kUsualStages = 3, kFewerStages = 2;  // blocks in flight per warp
 constexpr int kBlocksOfMultiprocessor = 2;
 
 struct FewRowsParams {
-  PackedProduct product;
+  FusedProduct fused;
   int32_t n_stages;  // kUsualStages or kFewerStages
+};
+
+// Tiles of a CTA: every stride-th one, or every stride-th pair of one with gates and one with what
+// they gate.
+struct TileOrder {
+  int n_tiles, stride;
+  int half;  // of the tiles; 0: no gates
+
+  __device__ __forceinline__ int After(int tile) const {
+    if (half == 0) return tile + stride;
+    if (tile < half) return tile + half;
+    const int next = tile - half + stride;
+    return next < half ? next : n_tiles;
+  }
 };
 
 // Blocks of a warp: every kWarps-th one of each of its CTA's tiles.
 struct WarpBlocks {
-  int n_blocks, n_tiles, tile_stride;
+  int n_blocks;
+  TileOrder order;
   int tile, block;
 
   // A warp without blocks has no tiles.
-  __device__ __forceinline__ WarpBlocks(int n_blocks, int n_tiles, int first_tile, int tile_stride,
+  __device__ __forceinline__ WarpBlocks(int n_blocks, const TileOrder& order, int first_tile,
                                         int warp)
       : n_blocks(n_blocks),
-        n_tiles(n_tiles),
-        tile_stride(tile_stride),
-        tile(warp < n_blocks ? first_tile : n_tiles),
+        order(order),
+        tile(warp < n_blocks ? first_tile : order.n_tiles),
         block(warp) {}
-  __device__ __forceinline__ bool at_end() const { return tile >= n_tiles; }
+  __device__ __forceinline__ bool at_end() const { return tile >= order.n_tiles; }
   __device__ __forceinline__ void Next() {
     block += kWarps;
     if (block >= n_blocks) {
       block %= kWarps;
-      tile += tile_stride;
+      tile = order.After(tile);
     }
   }
 };
@@ -216,7 +232,8 @@ __device__ __forceinline__ void MultiplyUnit(const UnitCodes<Type::kForm, T>& co
 template <typename Type, typename T, int kRowTiles>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
     FewRowsKernel(const FewRowsParams params) {
-  const PackedProduct& p = params.product;
+  const FusedProduct& fused = params.fused;
+  const PackedProduct& p = fused.product;
   const int n_stages = params.n_stages;
   constexpr PackedForm kForm = Type::kForm;
   constexpr int kRows = 8 * kRowTiles;
@@ -229,11 +246,14 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   const int cols = p.w.cols, header_bytes = p.w.header_bytes;
   const int n_tiles = p.w.n_tiles(), n_units = p.w.n_units, n_blocks = p.w.n_blocks();
   const int block_bytes = header_bytes + kBlockUnits * UnitBytes(kForm);
-  const int first_tile = static_cast<int>(blockIdx.y), stride = static_cast<int>(gridDim.y);
+  const int first_tile = static_cast<int>(blockIdx.y);
+  const TileOrder order{.n_tiles = n_tiles,
+                        .stride = static_cast<int>(gridDim.y),
+                        .half = fused.is_gated ? n_tiles / 2 : 0};
   const int first_row = static_cast<int>(blockIdx.x) * kRows;
   const int n_rows = min(p.n_rows - first_row, kRows);
 
-  WarpBlocks blocks(n_blocks, n_tiles, first_tile, stride, warp);
+  WarpBlocks blocks(n_blocks, order, first_tile, warp);
   BlockRing<kForm> ring{
       .tiles = p.w.tiles,
       .tile_bytes = int64_t{n_units} * UnitBytes(kForm) + int64_t{n_blocks} * header_bytes,
@@ -246,14 +266,20 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
       .n_stages = n_stages};
 #pragma unroll 1
   for (int stage = 0; stage < n_stages; ++stage) ring.Fetch();
-  WaitForPrevious();
+  const T* x = static_cast<const T*>(p.x);
+  if (fused.norm.x != nullptr) {
+    T* const normed = reinterpret_cast<T*>(DynamicShared() + kWarps * n_stages * block_bytes);
+    NormRow(fused.norm, cols, &partials[0][0][0][0], normed);
+    x = normed;
+  } else {
+    WaitForPrevious();
+  }
 
   // A lane without a row repeats the last one; nothing is written for it.
   const T* lane_x[kRowTiles];
 #pragma unroll
   for (int n = 0; n < kRowTiles; ++n) {
-    lane_x[n] = static_cast<const T*>(p.x) +
-                int64_t{first_row + min(8 * n + g, n_rows - 1)} * cols + InputOf<kForm>(c, 0);
+    lane_x[n] = x + int64_t{first_row + min(8 * n + g, n_rows - 1)} * cols + InputOf<kForm>(c, 0);
   }
   // The output of each tile that this thread writes.
   static_assert(kRows * kTileRows <= kWarps * kWarpThreads);
@@ -265,8 +291,10 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   if (!blocks.at_end()) {
     inputs[0].Load(lane_x, blocks.block * kBlockCols, has_both(blocks.block * kBlockCols));
   }
-  for (int tile = first_tile, buffer = 0; tile < n_tiles; tile += stride) {
-    const int output = tile * kTileRows + of_tile;
+  float gate = 0;
+  for (int tile = first_tile, buffer = 0; tile < n_tiles; tile = order.After(tile)) {
+    const bool is_gate = tile < order.half;
+    const int output = (tile - (is_gate ? 0 : order.half)) * kTileRows + of_tile;
     const bool writes = row < n_rows && output < p.w.rows;
     const int64_t y_at = int64_t{first_row + row} * p.y_stride + output;
     float* const float_y = static_cast<float*>(p.y) + y_at;
@@ -333,7 +361,11 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
       float sum = 0;
 #pragma unroll
       for (int v = 0; v < kWarps; ++v) sum += partial[v][row][of_tile];
-      if (p.y_is_float) {
+      if (is_gate) {
+        gate = ActivatedBy</*kExact=*/false>(fused.activation, ToFloat(FromFloat<T>(sum)));
+      } else if (fused.is_gated) {
+        *y = FromFloat<T>(gate * ToFloat(FromFloat<T>(sum)));
+      } else if (p.y_is_float) {
         *float_y = before + sum;
       } else {
         *y = FromFloat<T>(before + sum);
@@ -344,31 +376,35 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
 }
 
 template <typename T, int kRowTiles>
-cudaError_t LaunchFewRows(const Stream& stream, const PackedProduct& product) {
+cudaError_t LaunchFewRows(const Stream& stream, const FusedProduct& fused) {
+  const PackedProduct& product = fused.product;
   constexpr size_t kStaticBytes =
       size_t{kRowTiles == 1 ? 2 : 1} * kWarps * 8 * kRowTiles * (kTileRows + 1) * sizeof(float);
   const size_t stage_bytes = size_t{kWarps} * static_cast<size_t>(product.w.block_bytes());
   const int64_t n_groups = CeilDiv(product.n_rows, 8 * kRowTiles);
   const int64_t n_ctas = int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors;
-  const int64_t n_strides = std::min<int64_t>(product.w.n_tiles(), CeilDiv(n_ctas, n_groups));
-  const bool is_usual = kBlocksOfMultiprocessor * (kUsualStages * stage_bytes + kStaticBytes) <=
-                        stream.block_shared_bytes;
-  const FewRowsParams params{.product = product,
-                             .n_stages = is_usual ? kUsualStages : kFewerStages};
+  const int64_t n_turns = product.w.n_tiles() / (fused.is_gated ? 2 : 1);
+  const int64_t n_strides = std::min(n_turns, CeilDiv(n_ctas, n_groups));
+  const size_t normed_bytes =
+      fused.norm.x != nullptr ? static_cast<size_t>(product.w.cols) * sizeof(T) : 0;
+  const bool is_usual =
+      kBlocksOfMultiprocessor * (kUsualStages * stage_bytes + normed_bytes + kStaticBytes) <=
+      stream.block_shared_bytes;
+  const FewRowsParams params{.fused = fused, .n_stages = is_usual ? kUsualStages : kFewerStages};
   // Groups of rows that run together share a tile's weights in L2.
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(n_groups), static_cast<unsigned>(n_strides)),
       .block = kWarps * kWarpThreads,
-      .shared_bytes = static_cast<size_t>(params.n_stages) * stage_bytes};
+      .shared_bytes = static_cast<size_t>(params.n_stages) * stage_bytes + normed_bytes};
   return WithPackedType(product.w, [&](auto type) {
     return Launch<&FewRowsKernel<decltype(type), T, kRowTiles>>(stream, shape, params);
   });
 }
 
 template <typename T>
-cudaError_t FewRows(const Stream& stream, const PackedProduct& product) {
-  return product.n_rows <= 8 ? LaunchFewRows<T, 1>(stream, product)
-                             : LaunchFewRows<T, 2>(stream, product);
+cudaError_t FewRows(const Stream& stream, const FusedProduct& fused) {
+  return fused.product.n_rows <= 8 ? LaunchFewRows<T, 1>(stream, fused)
+                                   : LaunchFewRows<T, 2>(stream, fused);
 }
 
 }  // namespace

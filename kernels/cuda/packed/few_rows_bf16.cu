@@ -2,8 +2,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-cudaError_t FewRowsBF16(const Stream& stream, const PackedProduct& product) {
-  return FewRows<BF16>(stream, product);
+cudaError_t FewRowsBF16(const Stream& stream, const FusedProduct& fused) {
+  return FewRows<BF16>(stream, fused);
 }
 
 }  // namespace stagecoach::kernels::cuda

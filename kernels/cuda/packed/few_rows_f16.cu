@@ -2,8 +2,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-cudaError_t FewRowsF16(const Stream& stream, const PackedProduct& product) {
-  return FewRows<F16>(stream, product);
+cudaError_t FewRowsF16(const Stream& stream, const FusedProduct& fused) {
+  return FewRows<F16>(stream, fused);
 }
 
 }  // namespace stagecoach::kernels::cuda

@@ -7,6 +7,7 @@
 // and one multiplication corrects the exponent's bias; this holds for subnormal codes, too.
 #pragma once
 
+#include <bit>
 #include <type_traits>
 
 #include "kernels/cuda/device/numbers.h"
@@ -68,6 +69,8 @@ __device__ __forceinline__ uint32_t MinusZero(uint32_t zero) {
   if constexpr (kForm == PackedForm::kInt8 && kIsBF16<T>) return 0xcb000000u | zero;  // float32
   return 0x80008000u | kShifted<T> | BothHalves(zero);
 }
+// Whether codes are added to kShifted.
+constexpr bool IsShifted(PackedForm form) { return !Is8Bit(form) && form != PackedForm::kMxFp4; }
 // For forms without zeros of their own. Int8 codes and zeros are biased by 128.
 template <PackedForm kForm>
 inline constexpr uint32_t kUsualZero = kForm == PackedForm::kInt4   ? 8
@@ -84,6 +87,15 @@ __device__ __forceinline__ uint32_t AndOr(uint32_t x, uint32_t mask, uint32_t bi
   return result;
 #else
   return (x & mask) | bits;
+#endif
+}
+
+// n: 0 to 31
+__device__ __forceinline__ uint32_t RotateRight(uint32_t x, int n) {
+#if defined(__CUDA_ARCH__)
+  return __funnelshift_r(x, x, static_cast<unsigned>(n));
+#else
+  return std::rotr(x, n);
 #endif
 }
 
@@ -119,7 +131,32 @@ struct UnitCodes {
     }
   }
 
-  // The four pairs of chunk j for output g (r = 0) or g + 8 (r = 1). minus_zero: of this output.
+  // Brings pair p of every four to the place of the first. Not for FP8.
+  __device__ __forceinline__ void Turn(int p) {
+    static_assert(kForm != PackedForm::kFp8);
+    if constexpr (Is8Bit(kForm)) {
+      const unsigned bytes = 0x10u + 0x22u * static_cast<unsigned>(p);
+#pragma unroll
+      for (uint4& words : low) {
+        words.x = __byte_perm(words.x, words.y, bytes);
+        words.z = __byte_perm(words.z, words.w, bytes);
+      }
+    } else {
+      low[0].x = RotateRight(low[0].x, 4 * p);
+      low[0].y = RotateRight(low[0].y, 4 * p);
+      low[0].z = RotateRight(low[0].z, 4 * p);
+      low[0].w = RotateRight(low[0].w, 4 * p);
+      if constexpr (HasFifthBit(kForm)) high[0] = RotateRight(high[0], p);
+      if constexpr (kForm == PackedForm::kQ6K) {
+        high[0] = RotateRight(high[0], 2 * p);
+        high[1] = RotateRight(high[1], 2 * p);
+      }
+    }
+  }
+
+  // The four pairs of chunk j for output g (r = 0) or g + 8 (r = 1). minus_zero: of this output;
+  // not kLessZero: not added, if IsShifted.
+  template <bool kLessZero = true>
   __device__ __forceinline__ void Pairs(int j, int r, uint32_t minus_zero,
                                         uint32_t (&pairs)[4]) const {
     if constexpr (Is8Bit(kForm)) {
@@ -149,7 +186,7 @@ struct UnitCodes {
           if constexpr (kForm == PackedForm::kQ6K) {
             pair = AndOr(ShiftRight(high[j], 8 * r + 2 * p - 4), 0x00300030u, pair);
           }
-          pairs[p] = AddPairs<T>(pair, minus_zero);
+          pairs[p] = kLessZero ? AddPairs<T>(pair, minus_zero) : pair;
         }
       }
     }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/packed/packed_matrices.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "kernels/cuda/fp8/fp8_skinny.h"
 #include "kernels/cuda/gemm/biased_gemm.h"
 #include "kernels/cuda/packed/expand.h"
+#include "kernels/cuda/packed/hopper_rows.h"
 #include "kernels/cuda/packed/many_rows.h"
 #include "kernels/cuda/packed/pack.h"
 
@@ -170,9 +172,19 @@ int32_t* PackedMatrices::OrderOf(const Matrix& matrix, int32_t first_row) {
   return const_cast<int32_t*>(place.part.order);
 }
 
+int32_t PackedMatrices::MostPackedRows(const Matrix& matrix) const {
+  int32_t most = std::numeric_limits<int32_t>::max();
+  ForEachPart(matrix, [&](const Place& place) {
+    const bool suits =
+        !place.fp8 && SuitsHopperRows(*stream_, place.part) && place.part.order == nullptr;
+    most = std::min(most, suits ? MostHopperRows(place.part) : kMostPackedRows);
+  });
+  return most;
+}
+
 bool PackedMatrices::Expands(const GemmArgs& args) const {
-  return !batch_invariant_ && args.x.dtype != DType::kF32 && args.n_rows > kMostPackedRows &&
-         ExpandedBytes(*args.w) <= expanded_.bytes;
+  return !batch_invariant_ && args.x.dtype != DType::kF32 &&
+         args.n_rows > MostPackedRows(*args.w) && ExpandedBytes(*args.w) <= expanded_.bytes;
 }
 
 absl::Status PackedMatrices::MultiplyExpanded(const GemmArgs& args, Gemms& gemms) {
@@ -266,7 +278,11 @@ absl::Status PackedMatrices::ActivateInFp8(const Fp8GemmArgs& product,
 
 absl::StatusOr<bool> PackedMatrices::Fused(const NormArgs* norm, const GemmArgs& gemm,
                                            const ActivationArgs* activation, Gemms& gemms) {
-  if (batch_invariant_) return false;
+  if (batch_invariant_ || gemm.n_rows == 0) return false;
+  if (FusesPacked(norm, gemm, activation)) {
+    SC_RETURN_IF_ERROR(MultiplyFused(norm, gemm, activation));
+    return true;
+  }
   const bool is_one = gemm.w->parts.size() == 1;
   if (gemm.n_rows > kMostFewFp8Rows && gemm.x.dtype != DType::kF32 && InFp8(*gemm.w)) {
     if ((norm != nullptr && !HasNormedFp8Rows(*norm)) ||
@@ -288,8 +304,14 @@ absl::StatusOr<bool> PackedMatrices::Fused(const NormArgs* norm, const GemmArgs&
 absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType type) const {
   const bool is_bf16 = type == DType::kBF16;
   if (type == DType::kF32) return ToStatus(PlainPackedProduct(*stream_, product), "Gemm");
-  if (batch_invariant_ || product.n_rows <= kMostFewRows || !SuitsManyRows(*stream_, product.w)) {
-    return ToStatus((is_bf16 ? FewRowsBF16 : FewRowsF16)(*stream_, product), "Gemm");
+  const bool has_few_rows = batch_invariant_ || product.n_rows <= kMostFewRows;
+  if (!has_few_rows && SuitsHopperRows(*stream_, product.w)) {
+    return ToStatus((is_bf16 ? HopperRowsBF16 : HopperRowsF16)(*stream_, {.product = product},
+                                                               ChooseHopperRows(product.n_rows)),
+                    "Gemm");
+  }
+  if (has_few_rows || !SuitsManyRows(*stream_, product.w)) {
+    return ToStatus((is_bf16 ? FewRowsBF16 : FewRowsF16)(*stream_, {.product = product}), "Gemm");
   }
   const auto multiply = is_bf16 ? ManyRowsBF16 : ManyRowsF16;
   PackedProduct piece = product;
@@ -302,6 +324,64 @@ absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType ty
     SC_RETURN_IF_ERROR(ToStatus(multiply(*stream_, piece), "Gemm"));
   }
   return absl::OkStatus();
+}
+
+bool PackedMatrices::FusesPacked(const NormArgs* norm, const GemmArgs& gemm,
+                                 const ActivationArgs* activation) const {
+  if (gemm.x.dtype == DType::kF32) return false;
+  bool is_packed = true;
+  ForEachPart(*gemm.w, [&](const Place& place) { is_packed &= !place.fp8; });
+  if (!is_packed) return false;
+  bool suits = gemm.n_rows <= kMostFewRows;
+  if (!suits && gemm.n_rows <= MostPackedRows(*gemm.w)) {
+    suits = true;
+    ForEachPart(*gemm.w,
+                [&](const Place& place) { suits &= SuitsHopperRows(*stream_, place.part); });
+  }
+  if (!suits) return false;
+  if (norm != nullptr && !HasRowNorm(*norm, gemm)) return false;
+  const std::vector<MatrixPart>& parts = gemm.w->parts;
+  if (std::any_of(parts.begin(), parts.end(),
+                  [](const MatrixPart& part) { return part.encoding.is_permuted; })) {
+    return false;
+  }
+  return activation == nullptr ||
+         (parts.size() == 1 && activation->gated && activation->clamped.limit == 0 &&
+          gemm.bias == nullptr && !gemm.add_to_y && gemm.w->rows == 2 * activation->width &&
+          activation->width % kTileRows == 0 && activation->out.dtype == gemm.x.dtype &&
+          gemm.y.dtype == gemm.x.dtype);
+}
+
+absl::Status PackedMatrices::MultiplyFused(const NormArgs* norm, const GemmArgs& gemm,
+                                           const ActivationArgs* activation) const {
+  const bool is_bf16 = gemm.x.dtype == DType::kBF16;
+  const Act y = activation != nullptr ? activation->out : gemm.y;
+  absl::Status status;
+  ForEachPart(*gemm.w, [&](const Place& place) {
+    if (!status.ok()) return;
+    const auto first = static_cast<size_t>(place.first_row);
+    FusedProduct fused{
+        .product = {.w = place.part,
+                    .x = gemm.x.data,
+                    .bias = gemm.bias != nullptr ? gemm.bias + place.first_row : nullptr,
+                    .y = Advance(y.data, first, y.dtype),
+                    .n_rows = gemm.n_rows,
+                    .y_stride = gemm.w->rows,
+                    .add_to_y = gemm.add_to_y,
+                    .y_is_float = y.dtype == DType::kF32}};
+    if (norm != nullptr) fused.norm = RowNormOf(*norm);
+    if (activation != nullptr) {
+      fused.is_gated = true;
+      fused.activation = activation->kind;
+      fused.product.y_stride = activation->width;
+    }
+    status =
+        ToStatus(gemm.n_rows <= kMostFewRows ? (is_bf16 ? FewRowsBF16 : FewRowsF16)(*stream_, fused)
+                                             : (is_bf16 ? HopperRowsBF16 : HopperRowsF16)(
+                                                   *stream_, fused, ChooseHopperRows(gemm.n_rows)),
+                 "Gemm");
+  });
+  return status;
 }
 
 absl::Status PackedMatrices::Gemm(const GemmArgs& args, Gemms& gemms) {

@@ -1,9 +1,10 @@
 // Matrices whose weights stay quantized on the GPU (Matrix::parts): their memory, and Ops' calls on
 // them.
 //
-// A product with up to kMostPackedRows rows reads the packed weights (few_rows.h, many_rows.h). For
-// more rows, all weights of the matrix are expanded to 16 bits into memory that the matrices share,
-// and the usual product multiplies them. Batch-invariant, all products are those of few_rows.h.
+// A product with up to kMostPackedRows rows reads the packed weights (few_rows.h, hopper_rows.h,
+// many_rows.h), with hopper_rows.h more. For more rows, all weights of the matrix are expanded to
+// 16 bits into memory that the matrices share, and the usual product multiplies them.
+// Batch-invariant, all products are those of few_rows.h.
 //
 // FP8 matrices with plain rows (fp8/fp8_part.h) are not packed. Products with up to
 // kMostFewFp8Rows rows are those of fp8/fp8_skinny.h. For more rows, the inputs become FP8, too, if
@@ -28,7 +29,8 @@ class PackedMatrices {
  public:
   // Beyond this number of rows, expanded weights are faster.
   static constexpr int32_t kMostPackedRows = 64;
-  // Beyond this number, those of many_rows.h are faster where they suit the matrix.
+  // Beyond this number, those of hopper_rows.h or many_rows.h are faster where they suit the
+  // matrix.
   static constexpr int32_t kMostFewRows = 16;
   // Beyond this number, products in FP8 are faster where the device has them. Codes of weights are
   // multiplied with 16-bit inputs up to it, which is more exact.
@@ -64,9 +66,17 @@ class PackedMatrices {
  private:
   absl::Status Reserve(const Matrix& matrix);
   absl::Status Grow(Buffer& buffer, size_t bytes);
+  int32_t MostPackedRows(const Matrix& matrix) const;
   bool Expands(const GemmArgs& args) const;
   absl::Status MultiplyPart(const PackedProduct& product, DType type) const;
   absl::Status MultiplyExpanded(const GemmArgs& args, Gemms& gemms);
+  // Whether one kernel for packed weights also computes the norm before the product and the
+  // activation behind it, or one of both (the other is null).
+  bool FusesPacked(const NormArgs* norm, const GemmArgs& gemm,
+                   const ActivationArgs* activation) const;
+  // REQUIRES: FusesPacked
+  absl::Status MultiplyFused(const NormArgs* norm, const GemmArgs& gemm,
+                             const ActivationArgs* activation) const;
   // norm, activation: null, or what comes before and after the product
   absl::Status MultiplyInFp8(const NormArgs* norm, const GemmArgs& args,
                              const ActivationArgs* activation, Gemms& gemms);

@@ -179,6 +179,71 @@ TEST_CASE("Packed weights: products of tens of rows on a GPU of one multiprocess
   }
 }
 
+// Both devices' results of a norm, a product and a gated activation, or of two of them.
+std::vector<float> Fused(Ops& ops, const Matrix& w, DType dtype, int32_t n_rows, bool norms,
+                         bool activates) {
+  const auto n = static_cast<size_t>(n_rows), cols = static_cast<size_t>(w.cols);
+  const auto rows = static_cast<size_t>(w.rows);
+  const Values hidden(ops, RandomFloats(n * cols, 2)), weight(ops, RandomFloats(cols, 3));
+  const Values x(ops, Rounded(RandomFloats(n * cols, 4), dtype), dtype);
+  const Values y(ops, std::vector<float>(n * rows), dtype);
+  const Values out(ops, std::vector<float>(n * rows / 2), dtype);
+  const NormArgs norm{.x = hidden.f32(),
+                      .weight = weight.f32(),
+                      .bias = nullptr,
+                      .out = x,
+                      .n_rows = n_rows,
+                      .width = w.cols,
+                      .kind = NormKind::kRmsPlusOne,
+                      .eps = 1e-5f,
+                      .add_to_out = false};
+  const GemmArgs gemm{.x = x, .w = &w, .y = y, .n_rows = n_rows};
+  const ActivationArgs activation{.x = y,
+                                  .out = out,
+                                  .n_rows = n_rows,
+                                  .width = w.rows / 2,
+                                  .kind = Activation::kGeluTanh,
+                                  .gated = true};
+  if (!activates) {
+    ops.NormGemm(norm, gemm);
+    return y.Get();
+  }
+  if (norms) {
+    ops.NormGemmActivate(norm, gemm, activation);
+  } else {
+    ops.GemmActivate(gemm, activation);
+  }
+  return out.Get();
+}
+
+TEST_CASE("Packed weights: products with a norm before them and an activation behind them") {
+  const DType dtype = GENERATE(DType::kBF16, DType::kF16);
+  const std::vector<Shape> shapes = {
+      {{{96, Grouped(kInt4, DType::kF16, 128)}}, 640},
+      {{{608, Grouped(kInt4, DType::kF16, 128)}}, 512},
+      {{{64, kQ4_K}}, 512},
+      {{{64, kQ6_K}, {32, kQ4_K}}, 256},  // no gates
+      {{{40, kQ8_0}}, 4096},              // neither
+      {{{64, kFp8}}, 4128},               // too wide to be normed by the product
+  };
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  for (const Shape& shape : shapes) {
+    const std::vector<StoredPart> stored = RandomParts(shape.parts, shape.cols);
+    const Matrix w = PackParts(*ops, stored, shape.cols);
+    const Matrix w_reference = PackParts(*reference, stored, shape.cols);
+    for (const int32_t n_rows : {1, 5, 16, 70}) {
+      for (const auto& [norms, activates] : {std::pair(true, false), {false, true}, {true, true}}) {
+        INFO(DTypeName(dtype) << " " << NameOf(shape) << " rows " << n_rows << " norm " << norms
+                              << " activation " << activates);
+        CHECK(RelativeError(Fused(*ops, w, dtype, n_rows, norms, activates),
+                            Fused(*reference, w_reference, dtype, n_rows, norms, activates)) <
+              (dtype == DType::kBF16 ? 1e-2 : 2e-3));
+      }
+    }
+  }
+}
+
 TEST_CASE("Packed weights: products in float32 equal the reference's") {
   for (const Shape& shape : Shapes()) {
     Comparison both(shape, DType::kF32);
