@@ -2,12 +2,13 @@
 // random weights, and the steps are queued one after the other, as if they were planned ahead.
 //
 //   step_cuda_bench MODEL_DIR [--device N] [--batch-invariant] [--left N] [--lasting SECONDS]
-//                   [--load SEQS,POSITION,TOKENS]...
+//                   [--quantize fp8|int8|int4] [--load SEQS,POSITION,TOKENS]...
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -148,6 +149,11 @@ int Main(int argc, char** argv) {
   app.add_option("--left", n_left, "multiprocessors left to others, as a stage with links does");
   double lasting_s = 0;
   app.add_option("--lasting", lasting_s, "seconds that each load lasts, with its energy and clock");
+  v1::Quantize quantize = v1::QUANTIZE_NONE;
+  const std::map<std::string, v1::Quantize> codes = {
+      {"fp8", v1::QUANTIZE_FP8}, {"int8", v1::QUANTIZE_INT8}, {"int4", v1::QUANTIZE_INT4}};
+  app.add_option("--quantize", quantize, "the weights of linear layers: fp8, int8 or int4")
+      ->transform(CLI::CheckedTransformer(codes));
   std::vector<std::tuple<int32_t, int32_t, int32_t>> asked;
   app.add_option("--load", asked, "SEQS,POSITION,TOKENS: so many rows of each, from there on")
       ->delimiter(',');
@@ -159,6 +165,7 @@ int Main(int argc, char** argv) {
   if (n_left > 0) (*ops)->LeaveMultiprocessors(n_left);
   v1::LoadConfig config;
   config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+  config.set_quantize(quantize);
   config.set_max_batched_tokens(kMaxTokens);
   config.set_max_sequences(kMaxSequences);
   config.set_max_model_len(std::min(kMaxLength, spec->max_positions));
