@@ -87,9 +87,10 @@ def test_other_salts_models_and_adapters_share_nothing(tmp_path):
     store = f"dir:{tmp_path}"
     ask_and_save("opt", 1, store, request(PROMPT, salt="a"))
     with serve("opt", 1, store) as other:
+        # First, because a stage that has computed prompts may find that computing is faster than reading.
+        assert ask(other.stub, request(PROMPT, salt="a"))[2] == N_BLOCKS * BLOCK
         assert ask(other.stub, request(PROMPT, salt="b"))[2] == 0
         assert ask(other.stub, request(PROMPT))[2] == 0
-        assert ask(other.stub, request(PROMPT, salt="a"))[2] == N_BLOCKS * BLOCK
     with serve("mistral-window", 1, store) as other:
         assert ask(other.stub, request(PROMPT, salt="a"))[2] == 0
 
