@@ -17,7 +17,7 @@ namespace stagecoach::worker {
 namespace {
 
 constexpr auto kSaveTime = std::chrono::seconds(5);   // limit of one call
-constexpr auto kFlushTime = std::chrono::seconds(5);  // at the end of the process
+constexpr auto kFlushTime = std::chrono::seconds(4);  // at the end of the process, which has 8 s
 // A tier must be so many times as fast as computing. What computing takes is an average over all
 // positions, and a block at the beginning of a prompt takes less.
 constexpr double kLeastGain = 1.5;
@@ -51,19 +51,17 @@ void KvSaving::Release() {
 absl::StatusOr<std::unique_ptr<KvTier>> KvTier::Open(KvPool* pool,
                                                      std::shared_ptr<KvStoreCounters> counters,
                                                      const Opener& open, size_t n_fetchers) {
-  // The fetchers each do one part themselves.
-  const size_t n_helpers = n_fetchers * (kParts - 1);
+  // The saver and the fetchers each do one part themselves.
+  const size_t n_helpers = (1 + n_fetchers) * (kParts - 1);
   std::unique_ptr<KvTier> tier(new KvTier(pool, std::move(counters), n_helpers));
   SC_RETURN_IF_ERROR(OpenStores(open, tier->counters_, tier->save_stores_));
   for (size_t i = 0; i < n_fetchers; ++i) {
     SC_RETURN_IF_ERROR(OpenStores(open, tier->counters_, tier->fetch_stores_.emplace_back()));
   }
-  for (const std::unique_ptr<KvStore>& store : tier->save_stores_) {
-    tier->savers_.emplace_back([tier = tier.get(), store = store.get()] {
-      pthread_setname_np(pthread_self(), "kv save");
-      tier->SaveLoop(*store);
-    });
-  }
+  tier->saver_ = std::thread([tier = tier.get()] {
+    pthread_setname_np(pthread_self(), "kv save");
+    tier->SaveLoop();
+  });
   return tier;
 }
 
@@ -91,45 +89,55 @@ void KvTier::InParts(absl::FunctionRef<void(size_t part)> call) {
 KvTier::~KvTier() {
   save_until_ = Clock::now() + kFlushTime;
   saves_.Close(absl::CancelledError("the tier of KV blocks has ended"),
-               ClosableQueue<SavePart>::Rest::kKeep);
-  for (std::thread& saver : savers_) saver.join();
+               ClosableQueue<std::shared_ptr<const KvSaveTask>>::Rest::kKeep);
+  if (saver_.joinable()) saver_.join();
 }
 
 void KvTier::Save(std::shared_ptr<const KvSaveTask> task) {
-  const auto n = static_cast<uint32_t>(task->names.size());
+  saves_.Push(std::move(task)).IgnoreError();
+}
+
+void KvTier::SaveLoop() {
+  for (;;) {
+    const absl::StatusOr<std::shared_ptr<const KvSaveTask>> task = saves_.Pop();
+    if (!task.ok()) return;
+    SaveBlocks(**task);
+  }
+}
+
+void KvTier::SaveBlocks(const KvSaveTask& task) {
+  const auto n = static_cast<uint32_t>(task.names.size());
   const auto blocks_per_call =
       static_cast<uint32_t>(std::max<uint64_t>(1, kCallBytes / pool_.place_bytes()));
-  for (uint32_t first = 0; first < n; first += blocks_per_call) {
-    saves_.Push({task, first, std::min(blocks_per_call, n - first)}).IgnoreError();
-  }
+  const uint32_t n_calls = (n + blocks_per_call - 1) / blocks_per_call;
+  std::atomic<uint32_t> next_call{0};
+  const auto save = [&](size_t part) {
+    for (uint32_t i = next_call++; i < n_calls; i = next_call++) {
+      const uint32_t first = i * blocks_per_call;
+      SaveCall(*save_stores_[part], task, first, std::min(blocks_per_call, n - first));
+    }
+  };
+  if (n_calls == 1) return save(0);
+  InParts(save);
 }
 
-void KvTier::SaveLoop(KvStore& store) {
-  for (;;) {
-    const absl::StatusOr<SavePart> part = saves_.Pop();
-    if (!part.ok()) return;
-    SaveBlocks(store, *part);
-  }
-}
-
-void KvTier::SaveBlocks(KvStore& store, const SavePart& part) {
-  const std::vector<KvPart>& layers = pool_.parts();
-  const KvSaveTask& task = *part.task;
+void KvTier::SaveCall(KvStore& store, const KvSaveTask& task, uint32_t first, uint32_t n) {
+  const std::vector<KvPart>& parts = pool_.parts();
   const Clock::time_point deadline = std::min(Clock::now() + kSaveTime, save_until_.load());
   std::vector<std::string> entries;
   std::vector<KvValue> values;
-  entries.reserve(part.n * layers.size());  // the values refer to them
-  for (uint32_t b = part.first; b < part.first + part.n; ++b) {
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const KvKey key{.block = task.names[b].key, .layer = static_cast<uint32_t>(layers[i].layer)};
+  entries.reserve(n * parts.size());  // the values refer to them
+  for (uint32_t b = first; b < first + n; ++b) {
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const KvKey key{.block = task.names[b].key, .layer = static_cast<uint32_t>(parts[p].layer)};
       entries.push_back(
-          EncodeKvEntry(key, task.names[b].tokens, AsText(pool_.bytes(task.places[b], i))));
+          EncodeKvEntry(key, task.names[b].tokens, AsText(pool_.bytes(task.places[b], p))));
       values.push_back({.key = key, .bytes = entries.back(), .owner = task.names[b].owner});
     }
   }
   const absl::Status put =
       Clock::now() < deadline ? store.Put(values, deadline) : absl::DeadlineExceededError("");
-  (put.ok() ? n_saved_ : n_dropped_) += part.n;
+  (put.ok() ? n_saved_ : n_dropped_) += n;
 }
 
 void KvTier::Read(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline,

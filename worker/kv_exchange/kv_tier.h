@@ -1,8 +1,8 @@
 // A tier below host memory: a disk of this machine (--disk-kv), or the store that servers share
-// (--kv-store). Saving happens on threads of the tier, so one that hangs does not delay the other.
+// (--kv-store). Saving happens on a thread of the tier, so one that hangs does not delay the other.
 //
-// Several threads share the blocks of a task or a fetch, each with a store of its own. A value is
-// small (a layer of a block), so one thread spends most of its time in system calls and in copying.
+// Several threads share the blocks of a call, each with a store of its own. A value is small (a
+// layer of a block), so one thread spends most of its time in system calls and in copying.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ struct KvSaveTask {
 class KvTier {
  public:
   using Clock = KvStore::Clock;
-  static constexpr size_t kParts = 8;  // threads that share the blocks of a task or a fetch
+  static constexpr size_t kParts = 8;               // threads that share the blocks of a call
   static constexpr uint64_t kCallBytes = 16 << 20;  // of values in a part, if they are many
   // A store for one thread; threads may share one that is thread-safe.
   using Opener = std::function<absl::StatusOr<std::shared_ptr<KvStore>>()>;
@@ -92,13 +92,9 @@ class KvTier {
                                  Stores& stores);
   // Calls it with 0 to kParts - 1, on the caller's thread and on others, and waits for all.
   void InParts(absl::FunctionRef<void(size_t part)> call);
-  // What one call saves: n blocks of the task.
-  struct SavePart {
-    std::shared_ptr<const KvSaveTask> task;
-    uint32_t first = 0, n = 0;
-  };
-  void SaveLoop(KvStore& store);
-  void SaveBlocks(KvStore& store, const SavePart& part);
+  void SaveLoop();
+  void SaveBlocks(const KvSaveTask& task);
+  void SaveCall(KvStore& store, const KvSaveTask& task, uint32_t first, uint32_t n);
   // Reads the blocks to these places. Returns how many are complete, from the first on.
   uint32_t ReadCall(KvStore& store, std::span<const KvBlockName> names,
                     const KvPool::Places& places, size_t first_place, Clock::time_point deadline);
@@ -107,15 +103,15 @@ class KvTier {
 
   KvPool& pool_;
   const std::shared_ptr<KvStoreCounters> counters_;
-  Stores save_stores_;                // of one save thread each
+  Stores save_stores_;                // of the save thread
   std::vector<Stores> fetch_stores_;  // of one fetch thread each
   BlockTimes read_times_;
   std::atomic<Clock::time_point> tried_at_{Clock::time_point::min()};  // the last read
   std::atomic<uint64_t> n_saved_{0}, n_dropped_{0}, n_fetched_{0};     // blocks
   std::atomic<Clock::time_point> save_until_{Clock::time_point::max()};
-  ClosableQueue<SavePart> saves_;     // the exchange bounds it
-  boost::asio::thread_pool helpers_;  // of all threads that call InParts
-  std::vector<std::thread> savers_;
+  ClosableQueue<std::shared_ptr<const KvSaveTask>> saves_;  // the exchange bounds it
+  boost::asio::thread_pool helpers_;                        // of all threads that call InParts
+  std::thread saver_;
 };
 
 }  // namespace stagecoach::worker
