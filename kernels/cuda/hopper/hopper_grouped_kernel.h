@@ -254,8 +254,7 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
                         }
                       }),
              ...);
-          }
-          (std::make_integer_sequence<int, kHoldSteps>{});
+          }(std::make_integer_sequence<int, kHoldSteps>{});
           step = kHoldSteps;
         }
       }
