@@ -19,7 +19,7 @@ struct LayerInputsSpec {
   std::string embed;         // [vocabulary, L P]
   std::string project;       // [L P, H]
   std::string project_norm;  // [P]
-  // Of each layer.
+  // Each layer has these tensors.
   std::string gate;       // [P, H]
   std::string up;         // [H, P]
   std::string post_norm;  // [H]

@@ -78,7 +78,7 @@ struct ExpertSpec {
 // group.
 struct KvGroupSpec {
   int32_t window = 0;  // a position attends to itself and window - 1 before it; 0: all
-  // Of the group's layers; 0: the model's.
+  // The group's layers have these sizes; 0: the model's.
   int32_t n_kv_heads = 0;
   int32_t head_dim = 0;
   bool keys_as_values = false;  // KvOfRow::kKeysAsValues, in layers with keys of their own
@@ -113,7 +113,7 @@ struct TensorNames {
   std::string mlp_norm, gate, up, down, post_mlp_norm;
   std::string gate_up;  // fused gate and up, in place of the two
   std::string router, expert_gate, expert_up, expert_down;
-  // Of layers with ExpertSpec::beside_mlp: before the experts, after them, and after the MLP.
+  // Layers with ExpertSpec::beside_mlp have norms before and after experts, and after the MLP.
   std::string expert_norm, post_expert_norm, post_dense_norm;
   // The whole names of vectors. router_norm: with ExpertSpec::beside_mlp. expert_scales: factors of
   // the experts' weights. layer_scale: one number, by which a layer's output is multiplied.

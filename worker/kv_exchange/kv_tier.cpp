@@ -74,9 +74,9 @@ absl::Status KvTier::OpenStores(const Opener& open, std::shared_ptr<KvStoreCount
   return absl::OkStatus();
 }
 
-void KvTier::InParts(absl::FunctionRef<void(size_t part)> call) {
-  std::latch done(kParts - 1);
-  for (size_t part = 1; part < kParts; ++part) {
+void KvTier::InParts(size_t n_parts, absl::FunctionRef<void(size_t part)> call) {
+  std::latch done(static_cast<std::ptrdiff_t>(n_parts) - 1);
+  for (size_t part = 1; part < n_parts; ++part) {
     boost::asio::post(helpers_, [&call, &done, part] {
       call(part);
       done.count_down();
@@ -117,8 +117,7 @@ void KvTier::SaveBlocks(const KvSaveTask& task) {
       SaveCall(*save_stores_[part], task, first, std::min(blocks_per_call, n - first));
     }
   };
-  if (n_calls == 1) return save(0);
-  InParts(save);
+  if (n_calls > 0) InParts(std::min<size_t>(n_calls, kParts), save);
 }
 
 void KvTier::SaveCall(KvStore& store, const KvSaveTask& task, uint32_t first, uint32_t n) {
@@ -150,13 +149,12 @@ void KvTier::Read(size_t fetcher, std::span<const KvBlockName> names, Clock::tim
   const size_t n_each = (names.size() + kParts - 1) / kParts;
   std::array<uint32_t, kParts> n_read{};
   const auto read = [&](size_t part) {
-    const size_t first = std::min(part * n_each, names.size());
+    const size_t first = part * n_each;
     const size_t n = std::min(n_each, names.size() - first);
-    if (n == 0) return;
     n_read[part] =
         ReadCall(*fetch_stores_[fetcher][part], names.subspan(first, n), taken, first, deadline);
   };
-  InParts(read);
+  InParts((names.size() + n_each - 1) / n_each, read);
   uint32_t n_complete = 0;
   for (const uint32_t n : n_read) {
     n_complete += n;

@@ -90,8 +90,9 @@ class KvTier {
   using Stores = std::array<std::unique_ptr<KvStore>, kParts>;
   static absl::Status OpenStores(const Opener& open, std::shared_ptr<KvStoreCounters> counters,
                                  Stores& stores);
-  // Calls it with 0 to kParts - 1, on the caller's thread and on others, and waits for all.
-  void InParts(absl::FunctionRef<void(size_t part)> call);
+  // Calls it with 0 to n_parts - 1, on the caller's thread and on others, and waits for all.
+  // REQUIRES: 0 < n_parts <= kParts
+  void InParts(size_t n_parts, absl::FunctionRef<void(size_t part)> call);
   void SaveLoop();
   void SaveBlocks(const KvSaveTask& task);
   void SaveCall(KvStore& store, const KvSaveTask& task, uint32_t first, uint32_t n);

@@ -27,7 +27,7 @@ struct SharedExpertWeights {
   kernels::Matrix down;      // [H, W]
 };
 
-// Of ModelSpec::layer_inputs, whose width is P: see LayerInputsSpec.
+// These weights are for ModelSpec::layer_inputs, whose width is P: see LayerInputsSpec.
 struct LayerInputWeights {
   kernels::Matrix gate;       // [P, H]
   kernels::Matrix up;         // [H, P]
