@@ -240,8 +240,10 @@ class Ops {
   // Whether the device computes directly on rows of `cols` elements in this encoding. If not,
   // quantized matrices are converted to bfloat16 at load.
   virtual bool Keeps(const Encoding&, int32_t /*cols*/) const { return false; }
-  // Whether this is so for matrices of experts (ExpertMlpArgs), too.
-  virtual bool KeepsExperts() const { return true; }
+  // The same for matrices of experts (ExpertMlpArgs).
+  virtual bool KeepsExperts(const Encoding& encoding, int32_t cols) const {
+    return Keeps(encoding, cols);
+  }
   // REQUIRES: Keeps() every part's encoding; every part but the last has a multiple of kPartRows
   // rows.
   absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) {

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -27,6 +26,7 @@
 #include "kernels/cuda/device/vmm_memory.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/elementwise/norm.h"
+#include "kernels/cuda/experts/expert_tables.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/gemm/biased_gemm.h"
@@ -35,6 +35,7 @@
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/l2/kv_places.h"
 #include "kernels/cuda/l2/l2_measure.h"
+#include "kernels/cuda/packed/packed_experts.h"
 #include "kernels/cuda/packed/packed_matrices.h"
 #include "kernels/cuda/recurrent/delta_net.h"
 #include "kernels/cuda/recurrent/gates.h"
@@ -63,12 +64,21 @@ class CudaRecording final : public Recording {
 // bits.
 constexpr int kNumericsVersion = 3;
 
+// Whether the environment variable has this value.
+bool IsSwitched(const char* variable, std::string_view value) {
+  const char* const found = std::getenv(variable);
+  return found != nullptr && found == value;
+}
+
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(const CudaOptions& options)
       : options_(options),
         disturbance_(options.disturbance_seed),
         packed_(&stream_, options.batch_invariant),
+        expert_tables_(&stream_, [this](const void* host, void* device,
+                                        size_t bytes) { return UploadPiece(host, device, bytes); }),
+        packed_experts_(&stream_, &packed_, &expert_tables_, options.batch_invariant),
         step_builder_(&stream_, &ring_),
         sample_rows_(&stream_, &ring_, &disturbance_) {}
 
@@ -109,9 +119,8 @@ class CudaOps final : public Ops {
     stream_.overlaps = properties_.major >= 9;
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
     // Off: to compare.
-    const char* const grouped = std::getenv("STAGECOACH_GROUPED_GEMM");
-    stream_.groups_gemms =
-        stream_.is_hopper && (grouped == nullptr || std::string_view(grouped) != "off");
+    stream_.groups_gemms = stream_.is_hopper && !IsSwitched("STAGECOACH_GROUPED_GEMM", "off");
+    packs_experts_ = IsSwitched("STAGECOACH_PACKED_EXPERTS", "on");
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
     for (cudaEvent_t& event : marks_) {
@@ -144,9 +153,10 @@ class CudaOps final : public Ops {
                        options_.batch_invariant ? ", batch-invariant" : "");
   }
   std::string Numerics() const override {
-    return fmt::format("cuda-{} sm_{}{} {}{}{}", kNumericsVersion, properties_.major,
+    return fmt::format("cuda-{} sm_{}{} {}{}{}{}", kNumericsVersion, properties_.major,
                        properties_.minor, gemms_->Numerics(),
                        stream_.groups_gemms ? " grouped" : "",
+                       packs_experts_ ? " packed-experts" : "",
                        options_.batch_invariant ? " batch-invariant" : "");
   }
 
@@ -263,8 +273,9 @@ class CudaOps final : public Ops {
   bool Keeps(const Encoding& encoding, int32_t cols) const override {
     return cuda::KeepsPacked(encoding, cols);
   }
-  // ExpertMlp reads matrices of one dtype.
-  bool KeepsExperts() const override { return false; }
+  bool KeepsExperts(const Encoding& encoding, int32_t cols) const override {
+    return packs_experts_ && cuda::KeepsPackedExperts(encoding, cols);
+  }
   size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
     return cuda::PackedMatrices::Bytes(parts, cols);
   }
@@ -402,13 +413,14 @@ class CudaOps final : public Ops {
   }
   void ExpertMlp(const ExpertMlpArgs& args) override {
     Do([&]() -> absl::Status {
-      SC_ASSIGN_OR_RETURN(const void* const* up, MatrixTable(args.up));
-      SC_ASSIGN_OR_RETURN(const void* const* down, MatrixTable(args.down));
       if (args.clears_out) {
         const size_t n = static_cast<size_t>(args.n_tokens) * size_t(args.down.front().rows);
         SC_RETURN_IF_ERROR(
             ToStatus(cudaMemsetAsync(args.out, 0, n * sizeof(float), stream_.handle), "ExpertMlp"));
       }
+      if (!args.up.front().parts.empty()) return packed_experts_.Run(args);
+      SC_ASSIGN_OR_RETURN(const void* const* up, expert_tables_.TableOf(args.up));
+      SC_ASSIGN_OR_RETURN(const void* const* down, expert_tables_.TableOf(args.down));
       return ToStatus(cuda::ExpertMlp(stream_, args, up, down, options_.batch_invariant),
                       "ExpertMlp");
     });
@@ -569,28 +581,12 @@ class CudaOps final : public Ops {
                     "cannot copy to the GPU");
   }
 
-  // Returns the matrices' table (ExpertMlp) in device memory. It is built when a layer's
-  // experts first run, which is in the profiling step and so never during stream capture.
-  absl::StatusOr<const void* const*> MatrixTable(std::span<const Matrix> matrices) {
-    std::vector<std::pair<const void*, int32_t>> contents;
-    for (const Matrix& matrix : matrices) {
-      contents.emplace_back(matrix.buffer.data.get(), matrix.cols);
-    }
-    Buffer& table = matrix_tables_[contents];
-    if (table.bytes == 0) {
-      std::vector<unsigned char> filled(cuda::ExpertTableBytes(matrices.size()));
-      SC_RETURN_IF_ERROR(ToStatus(cuda::FillExpertTable(stream_, matrices, filled.data()),
-                                  "cannot describe experts"));
-      SC_ASSIGN_OR_RETURN(table, cuda::AllocateDevice(filled.size()));
-      SC_RETURN_IF_ERROR(UploadPiece(filled.data(), table.data.get(), filled.size()));
-    }
-    return static_cast<const void* const*>(table.data.get());
-  }
-
   const CudaOptions options_;
   cuda::Disturbance disturbance_;
   cudaDeviceProp properties_{};
   cuda::Stream stream_;
+  // Experts' weights stay quantized. Not the standard way, because it has not run on a GPU yet.
+  bool packs_experts_ = false;
   cuda::HostRing ring_;
   cuda::ParallelCopy copier_;
   cuda::SideCopies side_copies_;
@@ -598,12 +594,11 @@ class CudaOps final : public Ops {
   Buffer n_routed_;         // [1] int32: see cuda::NormRoute
   std::unique_ptr<cuda::Gemms> gemms_;
   cuda::PackedMatrices packed_;
+  cuda::ExpertTables expert_tables_;
+  cuda::PackedExperts packed_experts_;
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
   cuda::KvPlaces kv_places_;
-  // Keyed by all addresses and widths: a later model may get the addresses of a freed model in
-  // another order, and for other shapes.
-  std::map<std::vector<std::pair<const void*, int32_t>>, Buffer> matrix_tables_;
   std::array<cudaEvent_t, kMarks> marks_{};
   uint64_t n_marks_ = 0;
 

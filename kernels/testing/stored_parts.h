@@ -86,12 +86,13 @@ struct StoredPart {
   std::vector<uint8_t> bytes;
 };
 
-inline std::vector<StoredPart> RandomParts(std::vector<MatrixPart> parts, int32_t cols) {
+inline std::vector<StoredPart> RandomParts(const std::vector<MatrixPart>& parts, int32_t cols,
+                                           uint32_t seed = 7) {
   std::vector<StoredPart> out;
   for (const MatrixPart& part : parts) {
     const auto random_rows = [&](const auto& make) {
       return make(part.encoding, static_cast<size_t>(part.rows), static_cast<size_t>(cols),
-                  static_cast<uint32_t>(7 + out.size()));
+                  static_cast<uint32_t>(seed + out.size()));
     };
     out.push_back({part, IsGrouped(part.encoding.code)
                              ? random_rows(RandomGroups)

@@ -15,8 +15,9 @@ GOLDEN = ROOT / "tests" / "golden" / "data"
 DEMO = ROOT / "deploy" / "demo-model"
 RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
 LIKE = {"mistral-7b": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt", "opt-13b": "opt", "gemma2-27b": "gemma2",
-        "gpt-oss-20b": "gpt-oss", "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe"}
-PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json" for name in ("gpt-oss-20b", "qwen3.6-27b", "qwen3.6-35b-a3b")}
+        "gpt-oss-20b": "gpt-oss", "gpt-oss-120b": "gpt-oss", "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe"}
+PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json"
+             for name in ("gpt-oss-20b", "gpt-oss-120b", "qwen3.6-27b", "qwen3.6-35b-a3b")}
 CHECKPOINTS = {"gemma2-27b": 54.5e9}  # bytes
 
 

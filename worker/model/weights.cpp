@@ -53,6 +53,11 @@ class WeightPlaces {
   size_t used_ = 0;
 };
 
+bool Keeps(const kernels::Ops& ops, const Encoding& encoding, const MatrixPlan& matrix) {
+  return matrix.is_expert ? ops.KeepsExperts(encoding, matrix.cols)
+                          : ops.Keeps(encoding, matrix.cols);
+}
+
 class WeightReader {
  public:
   WeightReader(const WeightPlan& plan, WeightSource* source, kernels::Ops* ops,
@@ -81,12 +86,12 @@ class WeightReader {
   std::vector<kernels::MatrixPart> KeptParts(std::optional<DType> wanted,
                                              const MatrixPlan& matrix) const {
     std::vector<kernels::MatrixPart> parts;
-    if (wanted || (matrix.is_expert && !ops_->KeepsExperts())) return parts;
+    if (wanted) return parts;
     bool is_quantized = false;
     int32_t n_rows = 0;
     for (const WeightPart& part : matrix.parts) {
       const std::optional<Encoding> encoding = source_->encoding(part.request);
-      if (!encoding || !ops_->Keeps(*encoding, matrix.cols) || n_rows % kernels::kPartRows != 0)
+      if (!encoding || !Keeps(*ops_, *encoding, matrix) || n_rows % kernels::kPartRows != 0)
         return {};
       SC_CHECK(part.first_row == n_rows);
       parts.push_back({static_cast<int32_t>(plan_.requests[part.request].rows), *encoding});
@@ -213,13 +218,10 @@ absl::Status CheckKept(const WeightPlan& plan, const WeightSource& source,
   for (const MatrixPlan& matrix : plan.matrices) {
     const std::optional<Encoding> encoding = source.encoding(matrix.parts.front().request);
     if (!encoding || !IsQuantized(encoding->code)) continue;
-    if (matrix.is_expert && !ops.KeepsExperts()) {
-      return absl::UnimplementedError(
-          "--quantize: only CPUs keep the weights of experts quantized so far");
-    }
-    if (ops.Keeps(*encoding, matrix.cols)) continue;
-    return absl::UnimplementedError(fmt::format("--quantize: {} does not compute on {} weights",
-                                                ops.Describe(), EncodingName(*encoding)));
+    if (Keeps(ops, *encoding, matrix)) continue;
+    return absl::UnimplementedError(fmt::format("--quantize: {} does not compute on {} weights{}",
+                                                ops.Describe(), EncodingName(*encoding),
+                                                matrix.is_expert ? " of experts" : ""));
   }
   return absl::OkStatus();
 }

@@ -44,6 +44,8 @@ struct ExpertScratch {
     };
     n_groups = take(1, sizeof(int32_t));
     groups = take(max_groups, std::max(sizeof(RowGroup), sizeof(RowTile)));
+    n_selected = take(1, sizeof(int32_t));
+    selected = take(max_groups, std::max(sizeof(RowGroup), sizeof(RowTile)));
     order = take(pairs, sizeof(int32_t));
     places = take(pairs, sizeof(int32_t));
     up = take(pairs * 2 * shape.width, DTypeBytes(dtype));
@@ -60,11 +62,12 @@ struct ExpertScratch {
   int64_t max_groups;
   // Byte offset of [1] int32; of [max_groups] RowGroup or RowTile.
   size_t n_groups, groups;
-  size_t order;           // [P] int32: pairs sorted by expert
-  size_t places;          // [P] int32: each pair's index in `order`
-  size_t up, activation;  // [P, 2 * width], [P, width], sorted by expert
-  size_t y;               // [P, hidden]: float32 in pair order, or 16-bit and sorted by expert
-  size_t sorted_x;        // [P, hidden] 16-bit, sorted by expert; in the second half of y
+  size_t n_selected, selected;  // groups of some experts
+  size_t order;                 // [P] int32: pairs sorted by expert
+  size_t places;                // [P] int32: each pair's index in `order`
+  size_t up, activation;        // [P, 2 * width], [P, width], sorted by expert
+  size_t y;         // [P, hidden]: float32 in pair order, or 16-bit and sorted by expert
+  size_t sorted_x;  // [P, hidden] 16-bit, sorted by expert; in the second half of y
 };
 
 // Every gathered sequence begins at a multiple of this many keys, and zeros follow its last key, so

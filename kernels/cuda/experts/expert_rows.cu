@@ -196,6 +196,50 @@ __global__ void CombineKernel(const CombineArgs p) {
   }
 }
 
+// The number of groups, sorted by matrix, of matrices before this one.
+template <typename Group>
+__device__ int32_t GroupsBefore(const Group* groups, int32_t n_groups, int32_t matrix) {
+  int32_t begin = 0, end = n_groups;
+  while (begin < end) {
+    const int32_t middle = (begin + end) / 2;
+    if (groups[middle].matrix < matrix) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+// Calls copy(index, first index) in one thread for each group of the matrices.
+template <typename Group, typename Copy>
+__device__ void Select(const SelectGroupsArgs& p, const Group* groups, const Copy& copy) {
+  WaitForPrevious();
+  const auto i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int32_t n_groups = *p.n_groups;
+  const int32_t begin = GroupsBefore(groups, n_groups, p.first);
+  const int32_t end = GroupsBefore(groups, n_groups, p.first + p.n_matrices);
+  if (i == 0) *p.n_selected = end - begin;
+  if (begin <= i && i < end) copy(i, begin);
+}
+
+__global__ void SelectGroupsKernel(const SelectGroupsArgs p) {
+  Select(p, p.groups, [&](int32_t i, int32_t begin) {
+    RowGroup group = p.groups[i];
+    group.matrix -= p.first;
+    p.selected_groups[i - begin] = group;
+  });
+}
+
+__global__ void SelectTilesKernel(const SelectGroupsArgs p) {
+  Select(p, p.tiles, [&](int32_t i, int32_t begin) {
+    RowTile tile = p.tiles[i];
+    tile.matrix -= p.first;
+    tile.first_tile -= begin;
+    p.selected_tiles[i - begin] = tile;
+  });
+}
+
 }  // namespace
 
 cudaError_t GroupPairs(const Stream& stream, const GroupPairsArgs& args) {
@@ -207,6 +251,15 @@ cudaError_t GroupPairs(const Stream& stream, const GroupPairsArgs& args) {
     if (error != cudaSuccess) return error;
   }
   return Launch<&GroupPairsKernel>(stream, shape, args);
+}
+
+cudaError_t SelectGroups(const Stream& stream, const SelectGroupsArgs& args) {
+  SC_CHECK((args.groups == nullptr) != (args.tiles == nullptr) && args.max_groups > 0);
+  constexpr int kThreads = 256;
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(args.max_groups, kThreads))),
+                          .block = kThreads};
+  return args.groups != nullptr ? Launch<&SelectGroupsKernel>(stream, shape, args)
+                                : Launch<&SelectTilesKernel>(stream, shape, args);
 }
 
 cudaError_t SortRows(const Stream& stream, const SortRowsArgs& args) {

@@ -42,6 +42,20 @@ struct GroupPairsArgs {
 // The order of pairs within an expert is random: no result may depend on it.
 cudaError_t GroupPairs(const Stream& stream, const GroupPairsArgs& args);
 
+// Copies the groups, or tiles, of some matrices, which follow one another.
+struct SelectGroupsArgs {
+  const RowGroup* groups;     // [n_groups], or null
+  const RowTile* tiles;       // [n_groups], or null
+  const int32_t* n_groups;    // [1]
+  int32_t max_groups;         // known on the host: upper bound of *n_groups
+  int32_t first, n_matrices;  // the matrices
+  RowGroup* selected_groups;  // [max_groups], as `groups` is: their matrices count from `first` on
+  RowTile* selected_tiles;
+  int32_t* n_selected;  // [1]
+};
+// Lets no kernel start before its end, so that the next one may read the groups at once.
+cudaError_t SelectGroups(const Stream& stream, const SelectGroupsArgs& args);
+
 // Copies each row of x to the places of its pairs. Lets the next kernel start when the previous one
 // is done: it may read what GroupPairs made. Rows are whole multiples of 16 bytes.
 struct SortRowsArgs {

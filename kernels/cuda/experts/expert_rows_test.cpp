@@ -2,6 +2,7 @@
 #include "kernels/cuda/experts/expert_rows.h"
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 
 #include "kernels/cuda/testing/device_values.h"
@@ -74,6 +75,63 @@ TEST_CASE("GroupPairs: few pairs and many") {
     }
     CHECK(is_list);
     CHECK(n_tiles.Get().front() == tile);
+  }
+}
+
+template <typename Group>
+std::vector<Group> GroupsIn(const Ids& ids, int32_t n) {
+  const std::vector<int32_t> values = ids.Get();
+  std::vector<Group> groups(static_cast<size_t>(n));
+  std::memcpy(groups.data(), values.data(), groups.size() * sizeof(Group));
+  return groups;
+}
+
+TEST_CASE("SelectGroups: groups and tiles of some matrices") {
+  const auto ops = NewCudaOps();
+  const cuda::Stream stream = StreamOf(*ops, 1000);
+  // {matrix, first row, rows} and {matrix, first row, rows, first tile}; matrix 2 has none.
+  const Ids groups(*ops, {0, 0, 16, 0, 16, 3, 1, 19, 5, 3, 24, 16, 4, 40, 1});
+  const Ids tiles(*ops, {0, 0, 19, 0, 0, 0, 19, 0, 1, 19, 5, 2, 3, 24, 16, 3, 4, 40, 1, 4});
+  const Ids n_groups(*ops, {5}), n_selected(*ops, {-1});
+  struct Case {
+    int32_t first, n_matrices, begin, end;  // of the groups
+  };
+  for (const auto& [first, n_matrices, begin, end] :
+       {Case{0, 1, 0, 2}, {0, 5, 0, 5}, {1, 2, 2, 3}, {2, 1, 3, 3}, {3, 2, 3, 5}, {4, 9, 4, 5}}) {
+    INFO("matrices " << first << " to " << first + n_matrices - 1);
+    const Ids selected_groups(*ops, std::vector<int32_t>(15, -1));
+    const Ids selected_tiles(*ops, std::vector<int32_t>(20, -1));
+    cuda::SelectGroupsArgs args{
+        .groups = reinterpret_cast<const cuda::RowGroup*>(groups.data()),
+        .tiles = nullptr,
+        .n_groups = n_groups.data(),
+        .max_groups = 5,
+        .first = first,
+        .n_matrices = n_matrices,
+        .selected_groups = reinterpret_cast<cuda::RowGroup*>(selected_groups.data()),
+        .selected_tiles = reinterpret_cast<cuda::RowTile*>(selected_tiles.data()),
+        .n_selected = n_selected.data()};
+    REQUIRE(cuda::SelectGroups(stream, args) == cudaSuccess);
+    REQUIRE(n_selected.Get().front() == end - begin);
+    args.groups = nullptr;
+    args.tiles = reinterpret_cast<const cuda::RowTile*>(tiles.data());
+    REQUIRE(cuda::SelectGroups(stream, args) == cudaSuccess);
+    CHECK(n_selected.Get().front() == end - begin);
+    const auto all_groups = GroupsIn<cuda::RowGroup>(groups, 5);
+    const auto all_tiles = GroupsIn<cuda::RowTile>(tiles, 5);
+    const auto some_groups = GroupsIn<cuda::RowGroup>(selected_groups, 5);
+    const auto some_tiles = GroupsIn<cuda::RowTile>(selected_tiles, 5);
+    for (int32_t i = begin; i < end; ++i) {
+      const cuda::RowGroup &group = some_groups[static_cast<size_t>(i - begin)],
+                           &of_all = all_groups[static_cast<size_t>(i)];
+      CHECK((group.matrix + first == of_all.matrix && group.first_row == of_all.first_row &&
+             group.n_rows == of_all.n_rows));
+      const cuda::RowTile &tile = some_tiles[static_cast<size_t>(i - begin)],
+                          &tile_of_all = all_tiles[static_cast<size_t>(i)];
+      CHECK((tile.matrix + first == tile_of_all.matrix && tile.first_row == tile_of_all.first_row &&
+             tile.n_rows == tile_of_all.n_rows &&
+             tile.first_tile + begin == tile_of_all.first_tile));
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/packed/packed_codes.h"
+#include "kernels/cuda/packed/packed_groups.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -54,17 +55,17 @@ __device__ __forceinline__ uint4 Contiguous(const uint4& of_lane, int lane) {
                     word(of_lane.x, of_lane.z, from + 1), word(of_lane.y, of_lane.w, from + 1));
 }
 
-struct ExpandParams {
-  PackedPart part;
-  void* to;
-};
-
-// One warp per unit.
+// One warp per unit of each matrix.
 template <typename Type, typename T>
-__global__ void __launch_bounds__(kWarps* kWarpThreads) ExpandKernel(const ExpandParams p) {
+__global__ void __launch_bounds__(kWarps* kWarpThreads) ExpandKernel(const ExpandManyArgs p) {
   constexpr PackedForm kForm = Type::kForm;
   WaitForPrevious();
-  const PackedPart& part = p.part;
+  PackedPart part = p.part;
+  const int matrix = static_cast<int>(blockIdx.y);
+  if (p.weights != nullptr) {
+    const void* const memory = p.weights[matrix];
+    part.tiles = const_cast<unsigned char*>(static_cast<const unsigned char*>(memory)) + p.tiles_at;
+  }
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
   const int64_t item = int64_t{blockIdx.x} * kWarps + warp;
   const int tile = static_cast<int>(item / part.n_units);
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) ExpandKernel(const Expan
                              PackPair<T>(values[4], values[5]), PackPair<T>(values[6], values[7]));
     if (kForm == PackedForm::kQ6K && part.order == nullptr) eight = Contiguous(eight, lane);
     if (row >= part.rows) return;
-    T* const to = static_cast<T*>(p.to) + int64_t{row} * part.cols;
+    T* const to = static_cast<T*>(p.to) + matrix * p.to_step + int64_t{row} * part.cols;
     const int first = chunk * kChunkCols;
     if (part.order == nullptr) {
       *reinterpret_cast<uint4*>(to + first + 8 * c) = eight;
@@ -91,24 +92,43 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) ExpandKernel(const Expan
 
 constexpr int kPlainRows = 4;
 
-// One CTA per tile of outputs and kPlainRows rows; its warps share the units.
+struct PlainParams {
+  PackedProduct product;
+  PackedGroups groups;
+};
+
+// One CTA per kPlainRows rows and tile of outputs; its warps share the units.
 template <typename Type>
-__global__ void __launch_bounds__(kWarps* kWarpThreads) PlainPackedKernel(const PackedProduct p) {
+__global__ void __launch_bounds__(kWarps* kWarpThreads)
+    PlainPackedKernel(const PlainParams params) {
   __shared__ float partials[kWarps][kPlainRows][kTileRows];
   LetNextStart();
   WaitForPrevious();
-  const PackedPart& w = p.w;
+  const PackedProduct& p = params.product;
+  PackedPart w = p.w;
+  int first_row = static_cast<int>(blockIdx.x) * kPlainRows, end_row = p.n_rows;
+  if (params.groups.is_on()) {
+    constexpr int kPieces = kMaxSkinnyRows / kPlainRows;
+    const int piece = static_cast<int>(blockIdx.x) % kPieces;
+    const int at = static_cast<int>(blockIdx.x) / kPieces;
+    if (at >= *params.groups.n_groups) return;
+    const RowGroup group = params.groups.groups[at];
+    w.tiles = const_cast<unsigned char*>(params.groups.TilesOf(group.matrix));
+    first_row = group.first_row + piece * kPlainRows;
+    end_row = group.first_row + group.n_rows;
+    if (first_row >= end_row) return;
+  }
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
-  const int tile = static_cast<int>(blockIdx.x), c = lane % 4;
-  const int first_row = static_cast<int>(blockIdx.y) * kPlainRows;
+  const int tile = static_cast<int>(blockIdx.y), c = lane % 4;
   const float* const x = static_cast<const float*>(p.x);
   float sums[kPlainRows][2] = {};
   for (int unit = warp; unit < w.n_units; unit += kWarps) {
     ForUnit<Type, BF16>(w, tile, unit, lane, [&](int r, int chunk, const float(&values)[8]) {
 #pragma unroll
       for (int n = 0; n < kPlainRows; ++n) {
-        if (first_row + n >= p.n_rows) continue;
-        const float* const row = x + int64_t{first_row + n} * w.cols + chunk * kChunkCols;
+        if (first_row + n >= end_row) continue;
+        const float* const row =
+            x + int64_t{params.groups.RowOfX(first_row + n)} * w.cols + chunk * kChunkCols;
 #pragma unroll
         for (int e = 0; e < 8; ++e) sums[n][r] += row[InputOf<Type::kForm>(c, e)] * values[e];
       }
@@ -128,11 +148,12 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) PlainPackedKernel(const 
   const int n = static_cast<int>(threadIdx.x) / kTileRows;
   const int of_tile = static_cast<int>(threadIdx.x) % kTileRows;
   const int row = first_row + n, output = tile * kTileRows + of_tile;
-  if (n >= kPlainRows || row >= p.n_rows || output >= w.rows) return;
+  if (n >= kPlainRows || row >= end_row || output >= w.rows) return;
   float sum = 0;
 #pragma unroll
   for (int v = 0; v < kWarps; ++v) sum += partials[v][n][of_tile];
-  float* const y = static_cast<float*>(p.y) + int64_t{row} * p.y_stride + output;
+  float* const y =
+      static_cast<float*>(p.y) + int64_t{params.groups.RowOfY(row)} * p.y_stride + output;
   if (p.bias != nullptr) sum += p.bias[output];
   *y = p.add_to_y ? *y + sum : sum;
 }
@@ -165,26 +186,46 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) EmbedKernel(const Packed
 }  // namespace
 
 cudaError_t Expand(const Stream& stream, const PackedPart& part, DType dtype, void* to) {
+  return ExpandMany(
+      stream,
+      {.part = part, .weights = nullptr, .tiles_at = 0, .n_matrices = 1, .to = to, .to_step = 0},
+      dtype);
+}
+
+cudaError_t ExpandMany(const Stream& stream, const ExpandManyArgs& args, DType dtype) {
   SC_CHECK(dtype != DType::kF32);
-  const ExpandParams params{.part = part, .to = to};
-  const int64_t n = int64_t{part.n_tiles()} * part.n_units;
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(n, kWarps))),
+  const int64_t n = int64_t{args.part.n_tiles()} * args.part.n_units;
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(n, kWarps)),
+                                       static_cast<unsigned>(args.n_matrices)),
                           .block = kWarps * kWarpThreads};
-  return WithForm(part.form, [&](auto type) {
-    return dtype == DType::kBF16
-               ? Launch<&ExpandKernel<decltype(type), BF16>>(stream, shape, params)
-               : Launch<&ExpandKernel<decltype(type), F16>>(stream, shape, params);
+  return WithForm(args.part.form, [&](auto type) {
+    return dtype == DType::kBF16 ? Launch<&ExpandKernel<decltype(type), BF16>>(stream, shape, args)
+                                 : Launch<&ExpandKernel<decltype(type), F16>>(stream, shape, args);
   });
 }
 
-cudaError_t PlainPackedProduct(const Stream& stream, const PackedProduct& product) {
-  SC_CHECK(product.y_is_float);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(product.w.n_tiles()),
-                                       static_cast<unsigned>(CeilDiv(product.n_rows, kPlainRows))),
+namespace {
+
+cudaError_t LaunchPlain(const Stream& stream, const PlainParams& params, int64_t n_pieces) {
+  SC_CHECK(params.product.y_is_float);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_pieces),
+                                       static_cast<unsigned>(params.product.w.n_tiles())),
                           .block = kWarps * kWarpThreads};
-  return WithForm(product.w.form, [&](auto type) {
-    return Launch<&PlainPackedKernel<decltype(type)>>(stream, shape, product);
+  return WithForm(params.product.w.form, [&](auto type) {
+    return Launch<&PlainPackedKernel<decltype(type)>>(stream, shape, params);
   });
+}
+
+}  // namespace
+
+cudaError_t PlainPackedProduct(const Stream& stream, const PackedProduct& product) {
+  return LaunchPlain(stream, {.product = product, .groups = {}},
+                     CeilDiv(product.n_rows, kPlainRows));
+}
+
+cudaError_t GroupedPlainPackedProduct(const Stream& stream, const GroupedPackedArgs& args) {
+  return LaunchPlain(stream, {.product = ProductOf(args), .groups = GroupsOf(args)},
+                     int64_t{args.gemm.max_groups} * (kMaxSkinnyRows / kPlainRows));
 }
 
 cudaError_t EmbedPacked(const Stream& stream, const PackedEmbed& args) {

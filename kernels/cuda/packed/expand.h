@@ -17,8 +17,20 @@ namespace stagecoach::kernels::cuda {
 // before the end of this one, and so may fetch the values as it does weights.
 cudaError_t Expand(const Stream& stream, const PackedPart& part, DType dtype, void* to);
 
+// The same part of several matrices, of which none is permuted.
+struct ExpandManyArgs {
+  PackedPart part;             // without its address
+  const void* const* weights;  // [n_matrices], device memory: each matrix's memory
+  int64_t tiles_at;            // bytes from there to the part's tiles
+  int32_t n_matrices;
+  void* to;         // the first matrix's part
+  int64_t to_step;  // elements from a matrix's part to the next one's
+};
+cudaError_t ExpandMany(const Stream& stream, const ExpandManyArgs& args, DType dtype);
+
 // A product in float32: x and y are float32. Slow. A row's result does not depend on other rows.
 cudaError_t PlainPackedProduct(const Stream& stream, const PackedProduct& product);
+cudaError_t GroupedPlainPackedProduct(const Stream& stream, const GroupedPackedArgs& args);
 
 // One part's share of Ops::Embed: tokens with ids of the part's rows.
 struct PackedEmbed {

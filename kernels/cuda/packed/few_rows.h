@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/gemm/row_norm.h"
+#include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/packed/packed_layout.h"
 #include "kernels/op_args.h"
 
@@ -37,5 +38,20 @@ struct FusedProduct {
 // depend on other rows.
 cudaError_t FewRowsBF16(const Stream& stream, const FusedProduct& fused);
 cudaError_t FewRowsF16(const Stream& stream, const FusedProduct& fused);
+
+// One part's share of a GroupedGemm (gemm/skinny_gemm.h) whose matrices are packed and have the
+// same parts.
+struct GroupedPackedArgs {
+  // weights: the memory of each matrix. rows: of the whole matrix, and so the width of y.
+  GroupedGemmArgs gemm;
+  PackedPart w;          // of each matrix, without its address
+  int64_t tiles_at;      // bytes from a matrix's memory to the part's tiles
+  int32_t first_output;  // of the part
+  int32_t most_rows;     // that a group can have
+};
+
+// x has 16 bits. A row's result has the bits of FewRowsBF16 and FewRowsF16.
+cudaError_t GroupedFewRowsBF16(const Stream& stream, const GroupedPackedArgs& args);
+cudaError_t GroupedFewRowsF16(const Stream& stream, const GroupedPackedArgs& args);
 
 }  // namespace stagecoach::kernels::cuda

@@ -8,6 +8,7 @@
 #include "kernels/cuda/gemm/row_norm_kernel.h"
 #include "kernels/cuda/packed/few_rows.h"
 #include "kernels/cuda/packed/packed_codes.h"
+#include "kernels/cuda/packed/packed_groups.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -18,6 +19,7 @@ constexpr int kBlocksOfMultiprocessor = 2;
 
 struct FewRowsParams {
   FusedProduct fused;
+  PackedGroups groups;
   int32_t n_stages;  // kUsualStages or kFewerStages
 };
 
@@ -229,7 +231,8 @@ __device__ __forceinline__ void MultiplyUnit(const UnitCodes<Type::kForm, T>& co
 
 // A CTA takes tiles with a stride of the grid size, and fetches the next tile's blocks while it
 // finishes one. Codes are multiplied without their scale; a group's sum is then scaled in float32.
-template <typename Type, typename T, int kRowTiles>
+// kGrouped: a kernel of its own, because the other one has no register left.
+template <typename Type, typename T, int kRowTiles, bool kGrouped>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
     FewRowsKernel(const FewRowsParams params) {
   const FusedProduct& fused = params.fused;
@@ -250,12 +253,21 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   const TileOrder order{.n_tiles = n_tiles,
                         .stride = static_cast<int>(gridDim.y),
                         .half = fused.is_gated ? n_tiles / 2 : 0};
-  const int first_row = static_cast<int>(blockIdx.x) * kRows;
-  const int n_rows = min(p.n_rows - first_row, kRows);
+  const unsigned char* tiles = p.w.tiles;
+  int first_row = static_cast<int>(blockIdx.x) * kRows;
+  int n_rows = min(p.n_rows - first_row, kRows);
+  if constexpr (kGrouped) {
+    WaitForPrevious();  // a kernel made the groups
+    if (static_cast<int>(blockIdx.x) >= *params.groups.n_groups) return;
+    const RowGroup group = params.groups.groups[blockIdx.x];
+    tiles = params.groups.TilesOf(group.matrix);
+    first_row = group.first_row;
+    n_rows = group.n_rows;
+  }
 
   WarpBlocks blocks(n_blocks, order, first_tile, warp);
   BlockRing<kForm> ring{
-      .tiles = p.w.tiles,
+      .tiles = tiles,
       .tile_bytes = int64_t{n_units} * UnitBytes(kForm) + int64_t{n_blocks} * header_bytes,
       .n_units = n_units,
       .header_bytes = header_bytes,
@@ -279,12 +291,16 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   const T* lane_x[kRowTiles];
 #pragma unroll
   for (int n = 0; n < kRowTiles; ++n) {
-    lane_x[n] = x + int64_t{first_row + min(8 * n + g, n_rows - 1)} * cols + InputOf<kForm>(c, 0);
+    int lane_row = first_row + min(8 * n + g, n_rows - 1);
+    if constexpr (kGrouped) lane_row = params.groups.RowOfX(lane_row);
+    lane_x[n] = x + int64_t{lane_row} * cols + InputOf<kForm>(c, 0);
   }
   // The output of each tile that this thread writes.
   static_assert(kRows * kTileRows <= kWarps * kWarpThreads);
   const int row = static_cast<int>(threadIdx.x) / kTileRows;
   const int of_tile = static_cast<int>(threadIdx.x) % kTileRows;
+  int y_row = first_row + row;
+  if constexpr (kGrouped) y_row = row < n_rows ? params.groups.RowOfY(y_row) : 0;
 
   UnitInputs<kForm, T, kRowTiles> inputs[2];  // of two units in a row
   const auto has_both = [cols](int first) { return first + kChunkCols < cols; };
@@ -296,7 +312,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
     const bool is_gate = tile < order.half;
     const int output = (tile - (is_gate ? 0 : order.half)) * kTileRows + of_tile;
     const bool writes = row < n_rows && output < p.w.rows;
-    const int64_t y_at = int64_t{first_row + row} * p.y_stride + output;
+    const int64_t y_at = int64_t{y_row} * p.y_stride + output;
     float* const float_y = static_cast<float*>(p.y) + y_at;
     T* const y = static_cast<T*>(p.y) + y_at;
     float before = 0;
@@ -375,13 +391,14 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   }
 }
 
-template <typename T, int kRowTiles>
-cudaError_t LaunchFewRows(const Stream& stream, const FusedProduct& fused) {
+// n_groups: of rows; if kGrouped, the most that there can be.
+template <typename T, int kRowTiles, bool kGrouped>
+cudaError_t LaunchFewRows(const Stream& stream, const FusedProduct& fused, int64_t n_groups,
+                          const PackedGroups& groups = {}) {
   const PackedProduct& product = fused.product;
   constexpr size_t kStaticBytes =
       size_t{kRowTiles == 1 ? 2 : 1} * kWarps * 8 * kRowTiles * (kTileRows + 1) * sizeof(float);
   const size_t stage_bytes = size_t{kWarps} * static_cast<size_t>(product.w.block_bytes());
-  const int64_t n_groups = CeilDiv(product.n_rows, 8 * kRowTiles);
   const int64_t n_ctas = int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors;
   const int64_t n_turns = product.w.n_tiles() / (fused.is_gated ? 2 : 1);
   const int64_t n_strides = std::min(n_turns, CeilDiv(n_ctas, n_groups));
@@ -390,21 +407,37 @@ cudaError_t LaunchFewRows(const Stream& stream, const FusedProduct& fused) {
   const bool is_usual =
       kBlocksOfMultiprocessor * (kUsualStages * stage_bytes + normed_bytes + kStaticBytes) <=
       stream.block_shared_bytes;
-  const FewRowsParams params{.fused = fused, .n_stages = is_usual ? kUsualStages : kFewerStages};
+  const FewRowsParams params{
+      .fused = fused, .groups = groups, .n_stages = is_usual ? kUsualStages : kFewerStages};
   // Groups of rows that run together share a tile's weights in L2.
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(n_groups), static_cast<unsigned>(n_strides)),
       .block = kWarps * kWarpThreads,
       .shared_bytes = static_cast<size_t>(params.n_stages) * stage_bytes + normed_bytes};
-  return WithPackedType(product.w, [&](auto type) {
-    return Launch<&FewRowsKernel<decltype(type), T, kRowTiles>>(stream, shape, params);
-  });
+  const auto launch = [&](auto type) {
+    return Launch<&FewRowsKernel<decltype(type), T, kRowTiles, kGrouped>>(stream, shape, params);
+  };
+  if constexpr (kGrouped) {
+    return WithForm(product.w.form, launch);  // fewer kernels
+  } else {
+    return WithPackedType(product.w, launch);
+  }
 }
 
 template <typename T>
 cudaError_t FewRows(const Stream& stream, const FusedProduct& fused) {
-  return fused.product.n_rows <= 8 ? LaunchFewRows<T, 1>(stream, fused)
-                                   : LaunchFewRows<T, 2>(stream, fused);
+  const int32_t n_rows = fused.product.n_rows;
+  return n_rows <= 8 ? LaunchFewRows<T, 1, false>(stream, fused, CeilDiv(n_rows, 8))
+                     : LaunchFewRows<T, 2, false>(stream, fused, CeilDiv(n_rows, 16));
+}
+
+template <typename T>
+cudaError_t GroupedFewRows(const Stream& stream, const GroupedPackedArgs& args) {
+  static_assert(kMaxSkinnyRows == 16);
+  const FusedProduct fused{.product = ProductOf(args)};
+  const int64_t n_groups = args.gemm.max_groups;
+  return args.most_rows <= 8 ? LaunchFewRows<T, 1, true>(stream, fused, n_groups, GroupsOf(args))
+                             : LaunchFewRows<T, 2, true>(stream, fused, n_groups, GroupsOf(args));
 }
 
 }  // namespace

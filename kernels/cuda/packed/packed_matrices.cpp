@@ -172,6 +172,20 @@ int32_t* PackedMatrices::OrderOf(const Matrix& matrix, int32_t first_row) {
   return const_cast<int32_t*>(place.part.order);
 }
 
+std::vector<PackedPlace> PackedMatrices::PlacesOf(const Matrix& matrix) {
+  std::vector<PackedPlace> places;
+  ForEachPart(matrix, [&](const Place& place) {
+    SC_CHECK(!place.fp8);
+    places.push_back({place.part, place.first_row});
+  });
+  return places;
+}
+
+absl::StatusOr<Buffer> PackedMatrices::ExpandedMemory(size_t bytes) {
+  SC_RETURN_IF_ERROR(Grow(expanded_, bytes));
+  return expanded_;
+}
+
 int32_t PackedMatrices::MostPackedRows(const Matrix& matrix) const {
   int32_t most = std::numeric_limits<int32_t>::max();
   ForEachPart(matrix, [&](const Place& place) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,12 @@
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
+
+// A part of a matrix with its address.
+struct PackedPlace {
+  PackedPart part;
+  int32_t first_row;
+};
 
 class PackedMatrices {
  public:
@@ -60,6 +67,12 @@ class PackedMatrices {
   // than one after the other. Returns false, without doing anything, if there is no such way.
   absl::StatusOr<bool> Fused(const NormArgs* norm, const GemmArgs& gemm,
                              const ActivationArgs* activation, Gemms& gemms);
+  // The parts of a matrix. REQUIRES: all are packed
+  static std::vector<PackedPlace> PlacesOf(const Matrix& matrix);
+  // The memory for expanded weights, at least this large. Valid until the next call of this or of
+  // MatrixOf.
+  absl::StatusOr<Buffer> ExpandedMemory(size_t bytes);
+
   // See Ops::Embed. REQUIRES: there is a table with parts, and no position table
   absl::Status Embed(const EmbedArgs& args) const;
 

@@ -348,7 +348,6 @@ TEST_CASE("Packed weights: rows and groups that a GPU does not keep") {
   CHECK(!ops->Keeps(Grouped(kInt4, DType::kF16, 16), 64));
   CHECK(!ops->Keeps(Grouped(kInt4, DType::kF16, 96), 192));
   CHECK(ops->Keeps(Grouped(kInt4, DType::kF16, 512), 1024));
-  CHECK(!ops->KeepsExperts());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 """Qwen3-30B-A3B's shape (128 experts, 8 used), at one stage: batch 1, one long prompt, 16, 64 and 256 requests at a time,
-prefill, time to ready; also with --batch-invariant, and without grouped GEMMs."""
+prefill, time to ready; also with --batch-invariant, without grouped GEMMs, and with experts that stay packed."""
 import dataclasses
 
 from checks import Check
@@ -9,6 +9,8 @@ from servers import Spec
 from parts import speed
 
 MODEL, NAME = "qwen3-30b-a3b", "qwen3_30b_a3b"
+# Environment of workers that keep the weights of experts packed.
+PACKED = (("STAGECOACH_PACKED_EXPERTS", "on"),)
 PEER = "vLLM 0.26.0 (Triton experts), H200, the same shape, another run"
 
 
@@ -57,7 +59,8 @@ def checks(options):
     found = []
     not_grouped = (("STAGECOACH_GROUPED_GEMM", "off"),)
     for flags, env, prefix, figures in (((), (), "", FIGURES), (("--batch-invariant",), (), "batch_invariant/", FIGURES),
-                                        ((), not_grouped, "not_grouped/", FIGURES[:2])):
+                                        ((), not_grouped, "not_grouped/", FIGURES[:2]),
+                                        (("--quantize", "int4"), PACKED, "packed_int4/", FIGURES)):
         spec = Spec(MODEL, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *flags), env)
         part = f"experts/{prefix}"
         if not prefix:

@@ -1,0 +1,53 @@
+// Experts whose weights stay quantized on the GPU (Ops::ExpertMlp).
+//
+// With few rows per expert, products read the packed weights, once per 16 rows (few_rows.h). With
+// more, the weights of some experts at a time are expanded to 16 bits, and the usual grouped GEMMs
+// multiply them.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/experts/expert_tables.h"
+#include "kernels/cuda/packed/packed_matrices.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+// Whether experts stay quantized with this encoding. Of those that KeepsPacked, FP8 with plain rows
+// and permuted inputs do not.
+bool KeepsPackedExperts(const Encoding& encoding, int32_t cols);
+
+class PackedExperts {
+ public:
+  // Mean number of rows per expert beyond which expanded weights are faster (estimated).
+  static constexpr int32_t kMostPackedRows = 96;
+
+  // All must outlive the result. most_expanded_bytes: of weights that are expanded at a time, if
+  // they are not those of one expert.
+  PackedExperts(const Stream* stream, PackedMatrices* matrices, ExpertTables* tables,
+                bool batch_invariant,
+                int64_t most_expanded_bytes = PackedMatrices::kMostExpandedBytes)
+      : stream_(stream),
+        matrices_(matrices),
+        tables_(tables),
+        batch_invariant_(batch_invariant),
+        most_expanded_bytes_(most_expanded_bytes) {}
+
+  // See Ops::ExpertMlp. All matrices have parts. UNIMPLEMENTED: the experts differ in their
+  // encodings.
+  absl::Status Run(const ExpertMlpArgs& args);
+
+ private:
+  struct Weights;
+  absl::StatusOr<Weights> WeightsOf(std::span<const Matrix> matrices);
+  cudaError_t Multiply(const Weights& weights, GroupedGemmArgs gemm, int32_t most_rows) const;
+  absl::Status RunExpanded(const ExpertMlpArgs& args, const Weights& up, const Weights& down);
+
+  const Stream* const stream_;
+  PackedMatrices* const matrices_;
+  ExpertTables* const tables_;
+  const bool batch_invariant_;
+  const int64_t most_expanded_bytes_;
+};
+
+}  // namespace stagecoach::kernels::cuda
