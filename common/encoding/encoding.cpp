@@ -33,6 +33,8 @@ std::string_view CodeName(Code code) {
       return "INT8";
     case Code::kMxFp4:
       return "MXFP4";
+    case Code::kNvFp4:
+      return "NVFP4";
   }
   return "?";
 }

@@ -27,17 +27,22 @@ enum class Code : uint8_t {
   kInt8,  // -128 to 127
   // e2m1: sign, 2 bits of exponent, 1 of mantissa. Groups of 32 have a power of 2 as their scale.
   kMxFp4,
+  // The same codes. Groups of 16 have an e4m3 number as their scale, which counts times a scale of
+  // the whole matrix.
+  kNvFp4,
 };
 
 constexpr bool IsGgufBlock(Code code) { return code >= Code::kQ8_0 && code <= Code::kQ6_K; }
 constexpr bool IsGrouped(Code code) { return code >= Code::kFp8; }
 constexpr bool IsQuantized(Code code) { return code >= Code::kQ8_0; }
+// Whether codes are numbers of 4 bits with a binary point (e2m1).
+constexpr bool IsFp4(Code code) { return code == Code::kMxFp4 || code == Code::kNvFp4; }
 
 // All fields but `code` are for grouped codes.
 struct Encoding {
   Code code = Code::kF32;
-  DType scale = DType::kF32;  // of the scales; kFp8: always kF32; kMxFp4: unused
-  bool has_zeros = false;     // each group has a code that stands for 0 (never with kFp8)
+  DType scale = DType::kF32;  // of the scales; kFp8: always kF32; IsFp4(): unused
+  bool has_zeros = false;     // each group has a code that stands for 0 (only kInt4, kInt8)
   // Only kFp8: 16 rows that begin at a multiple of 16 have the same scales.
   bool rows_share_scales = false;
   // The inputs are stored in another order than the model's, so that groups are contiguous.
@@ -57,13 +62,13 @@ constexpr size_t GroupCount(const Encoding& encoding, size_t cols) {
   return cols == 0 ? 0 : (cols - 1) / GroupOf(encoding, cols) + 1;
 }
 // Bits of a grouped code.
-constexpr size_t GroupedBits(Code code) {
-  return code == Code::kInt4 || code == Code::kMxFp4 ? 4 : 8;
-}
+constexpr size_t GroupedBits(Code code) { return code == Code::kInt4 || IsFp4(code) ? 4 : 8; }
 // Bytes of a group's scale. In MXFP4 it is an exponent with a bias of 127 (E8M0).
 constexpr size_t ScaleBytes(const Encoding& encoding) {
-  return encoding.code == Code::kMxFp4 ? 1 : DTypeBytes(encoding.scale);
+  return IsFp4(encoding.code) ? 1 : DTypeBytes(encoding.scale);
 }
+// Bytes of the matrix's scale, a float32.
+constexpr size_t MatrixScaleBytes(Code code) { return code == Code::kNvFp4 ? sizeof(float) : 0; }
 // The code that stands for 0 in a group without a zero of its own.
 constexpr int DefaultZero(Code code) { return code == Code::kInt4 ? 8 : 0; }
 
@@ -71,6 +76,13 @@ inline constexpr int32_t kMxFp4Group = 32;
 constexpr Encoding MxFp4Encoding() {
   Encoding encoding(Code::kMxFp4);
   encoding.group = kMxFp4Group;
+  return encoding;
+}
+
+inline constexpr int32_t kNvFp4Group = 16;
+constexpr Encoding NvFp4Encoding() {
+  Encoding encoding(Code::kNvFp4);
+  encoding.group = kNvFp4Group;
   return encoding;
 }
 

@@ -37,15 +37,17 @@ const std::array<float, 256>& Fp8Values() {
   return values;
 }
 
+// The values of e2m1 codes without a sign.
+constexpr std::array<float, 8> kFp4Sizes = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
 // The value of each code at each scale. A device that expands experts needs 10^10 of them.
 using MxFp4Values = std::array<std::array<float, 16>, 256>;
 const MxFp4Values& AllMxFp4Values() {
   static const MxFp4Values values = [] {
-    constexpr std::array<float, 8> kSizes = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     MxFp4Values all;
     for (int scale = 0; scale < 256; ++scale) {
       for (size_t code = 0; code < 8; ++code) {
-        const float size = std::ldexp(kSizes[code], scale - 127);
+        const float size = std::ldexp(kFp4Sizes[code], scale - 127);
         all[static_cast<size_t>(scale)][code] = size;
         all[static_cast<size_t>(scale)][code + 8] = -size;
       }
@@ -63,6 +65,20 @@ void DecodeMxFp4(const Encoding& encoding, const uint8_t* bytes, size_t cols, fl
     const std::array<float, 16>& of_scale = values[row.scales[g]];
     for (size_t i = first; i < std::min(first + group, cols); ++i) {
       out[i] = of_scale[row.codes[i / 2] >> (i % 2 * 4) & 15];
+    }
+  }
+}
+
+void DecodeNvFp4(const Encoding& encoding, const uint8_t* bytes, size_t cols, float* out) {
+  const GroupedRow<const uint8_t> row = GroupedRowAt(encoding, cols, bytes);
+  const size_t group = GroupOf(encoding, cols);
+  const float matrix_scale = LoadElement(row.matrix_scale, DType::kF32, 0);
+  for (size_t first = 0, g = 0; first < cols; first += group, ++g) {
+    const float scale = matrix_scale * FloatFromFp8(row.scales[g]);
+    for (size_t i = first; i < std::min(first + group, cols); ++i) {
+      const int code = row.codes[i / 2] >> (i % 2 * 4) & 15;
+      const float value = scale * kFp4Sizes[static_cast<size_t>(code & 7)];
+      out[i] = code >= 8 ? -value : value;
     }
   }
 }
@@ -99,11 +115,13 @@ size_t RowBytes(const Encoding& encoding, size_t cols) {
     return cols / FormOf(encoding.code).elements * BlockBytes(encoding.code);
   }
   const size_t group_bytes = ScaleBytes(encoding) + (encoding.has_zeros ? 1 : 0);
-  return GroupCount(encoding, cols) * group_bytes + (cols * GroupedBits(encoding.code) + 7) / 8;
+  return MatrixScaleBytes(encoding.code) + GroupCount(encoding, cols) * group_bytes +
+         (cols * GroupedBits(encoding.code) + 7) / 8;
 }
 
 uint64_t EncodedBytes(const Encoding& encoding, uint64_t rows, uint64_t cols) {
-  uint64_t bytes = rows * RowBytes(encoding, cols);
+  const uint64_t matrix_scale_bytes = MatrixScaleBytes(encoding.code);
+  uint64_t bytes = matrix_scale_bytes + rows * (RowBytes(encoding, cols) - matrix_scale_bytes);
   if (encoding.rows_share_scales) {
     const uint64_t scale_bytes = GroupCount(encoding, cols) * ScaleBytes(encoding);
     bytes -= (rows - (rows + 15) / 16) * scale_bytes;
@@ -120,7 +138,9 @@ void DecodeRows(const Encoding& encoding, const void* rows, size_t n_rows, size_
     DecodeBlocks(encoding.code, bytes, n_rows * cols, out);
   } else {
     const size_t row_bytes = RowBytes(encoding, cols);
-    const auto decode = encoding.code == Code::kMxFp4 ? DecodeMxFp4 : DecodeGroups;
+    const auto decode = encoding.code == Code::kMxFp4   ? DecodeMxFp4
+                        : encoding.code == Code::kNvFp4 ? DecodeNvFp4
+                                                        : DecodeGroups;
     for (size_t r = 0; r < n_rows; ++r) {
       decode(encoding, bytes + r * row_bytes, cols, out + r * cols);
     }

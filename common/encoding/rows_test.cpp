@@ -42,6 +42,25 @@ TEST_CASE("MXFP4 has the values of e2m1, times a power of 2 for 32 inputs") {
   CHECK(std::isinf(values[32 + 7]));
 }
 
+TEST_CASE("NVFP4 has the values of e2m1, times an e4m3 scale for 16 inputs, times the matrix's") {
+  std::vector<uint8_t> row(RowBytes(NvFp4Encoding(), 32));
+  REQUIRE(row.size() == 4 + 2 + 16);
+  const float matrix_scale = 0.25f;
+  std::memcpy(row.data(), &matrix_scale, sizeof(matrix_scale));
+  row[4] = 0x38;  // 1
+  row[5] = 0x01;  // 2^-9
+  for (size_t i = 0; i < 16; ++i)
+    row[6 + i] = static_cast<uint8_t>(i % 8 * 2 | (i % 8 * 2 + 1) << 4);
+  std::vector<float> values(32);
+  DecodeRows(NvFp4Encoding(), row.data(), 1, 32, values.data());
+  const std::vector<float> expected = {0, 0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                       0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  for (size_t i = 0; i < 32; ++i) {
+    CHECK(values[i] == expected[i % 16] * 0.25f * (i < 16 ? 1 : 0x1p-9f));
+  }
+  CHECK(EncodedBytes(NvFp4Encoding(), 8, 32) == 8 * (2 + 16) + 4);
+}
+
 TEST_CASE("a row of grouped codes is scale * (code - zero)") {
   Encoding encoding(Code::kInt4);
   encoding.scale = DType::kF16;

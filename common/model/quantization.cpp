@@ -1,6 +1,7 @@
 #include "common/model/quantization.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,11 +12,17 @@ namespace stagecoach {
 namespace {
 
 constexpr std::string_view kSupported =
-    "supported are fp8, gptq, awq, compressed-tensors and mxfp4";
+    "supported are fp8, gptq, awq, compressed-tensors, mxfp4 and modelopt";
 
 // Formats of compressed-tensors whose tensors the loader can read.
-constexpr std::array<std::string_view, 5> kFormats = {
-    "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision"};
+constexpr std::array<std::string_view, 6> kFormats = {"pack-quantized",       "int-quantized",
+                                                      "float-quantized",      "naive-quantized",
+                                                      "nvfp4-pack-quantized", "mixed-precision"};
+
+// What ModelOpt calls formats whose tensors the loader can read. Of MIXED_PRECISION, layers have
+// names of their own, which the tensors show.
+constexpr std::array<std::string_view, 4> kModelOptFormats = {
+    "NVFP4", "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "MIXED_PRECISION"};
 
 void CheckBits(ConfigReader& section, std::string_view key, bool with_8) {
   const int32_t bits = section.Int(key, 1, 32);
@@ -71,10 +78,8 @@ Quantization ReadAwq(ConfigReader& section) {
 Quantization ReadCompressedTensors(ConfigReader& section) {
   const std::string format = section.String("format", "");
   if (std::find(kFormats.begin(), kFormats.end(), format) == kFormats.end()) {
-    section.Unsupported("format", fmt::format("\"{}\" is not supported; supported are "
-                                              "pack-quantized, int-quantized, float-quantized, "
-                                              "naive-quantized and mixed-precision",
-                                              format));
+    section.Unsupported("format", fmt::format("\"{}\" is not supported; supported are {}", format,
+                                              fmt::join(kFormats, ", ")));
   }
   if (section.Has("sparsity_config")) {
     const std::string sparse = section.Section("sparsity_config").String("format", "dense");
@@ -88,6 +93,18 @@ Quantization ReadCompressedTensors(ConfigReader& section) {
     section.Unsupported("transform_config", "rotations of activations are not supported");
   }
   return {.method = QuantMethod::kCompressedTensors};
+}
+
+Quantization ReadModelOpt(ConfigReader& section) {
+  const std::string format = section.String("quant_algo", "");
+  if (std::find(kModelOptFormats.begin(), kModelOptFormats.end(), format) ==
+      kModelOptFormats.end()) {
+    section.Unsupported("quant_algo",
+                        fmt::format("\"{}\" is not supported; supported are {}; or use the "
+                                    "checkpoint in bfloat16, float16 or float32",
+                                    format, fmt::join(kModelOptFormats, ", ")));
+  }
+  return {.method = QuantMethod::kModelOpt};
 }
 
 }  // namespace
@@ -104,6 +121,7 @@ Quantization ReadQuantization(ConfigReader& config) {
   if (method == "awq") return ReadAwq(section);
   if (method == "mxfp4") return {.method = QuantMethod::kMxFp4};
   if (method == "compressed-tensors") return ReadCompressedTensors(section);
+  if (method == "modelopt" || method == "modelopt_fp4") return ReadModelOpt(section);
   const std::string name =
       method == "bitsandbytes" || section.Has("load_in_4bit") ? "bitsandbytes" : method;
   if (name == "bitsandbytes") {
@@ -112,13 +130,19 @@ Quantization ReadQuantization(ConfigReader& config) {
         "weights quantized by \"bitsandbytes\" are not supported; take the model's original "
         "checkpoint in bfloat16, or write one (transformers: model.dequantize(), then "
         "save_pretrained), or take one in another format: supported are fp8, gptq, awq, "
-        "compressed-tensors, mxfp4 and GGUF");
+        "compressed-tensors, mxfp4, modelopt and GGUF");
   } else {
     config.Unsupported(key, fmt::format("weights quantized by \"{}\" are not supported; {}; or use "
                                         "the checkpoint in bfloat16, float16 or float32",
                                         name.empty() ? "unnamed" : name, kSupported));
   }
   return {};
+}
+
+Quantization ReadModelOptFile(ConfigReader& file) {
+  ConfigReader section = file.Section("quantization");
+  // Without a format, only the KV cache was to be quantized.
+  return section.Has("quant_algo") ? ReadModelOpt(section) : Quantization();
 }
 
 }  // namespace stagecoach

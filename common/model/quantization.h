@@ -7,7 +7,15 @@
 
 namespace stagecoach {
 
-enum class QuantMethod : uint8_t { kNone, kFp8, kGptq, kAwq, kCompressedTensors, kMxFp4 };
+enum class QuantMethod : uint8_t {
+  kNone,
+  kFp8,
+  kGptq,
+  kAwq,
+  kCompressedTensors,
+  kMxFp4,
+  kModelOpt
+};
 
 // Which matrices are quantized, and how finely, shows in the tensors: lists of excluded layers and
 // groups with other settings need not be read.
@@ -19,5 +27,9 @@ struct Quantization {
 
 // Reads quantization_config. Reports methods and settings that are not supported.
 Quantization ReadQuantization(ConfigReader& config);
+
+// Reads hf_quant_config.json, which ModelOpt writes beside a config.json that may say nothing about
+// quantization. Reports settings that are not supported.
+Quantization ReadModelOptFile(ConfigReader& file);
 
 }  // namespace stagecoach

@@ -96,6 +96,18 @@ absl::StatusOr<ModelSpec> ReadConfig(const std::shared_ptr<const boost::json::ob
   return spec;
 }
 
+// What a file beside config.json says about quantization. Nothing if there is none.
+absl::StatusOr<Quantization> QuantizationBeside(const std::string& model_dir) {
+  const std::string path = (std::filesystem::path(model_dir) / "hf_quant_config.json").string();
+  const auto object = ReadJsonObject(path);
+  if (absl::IsNotFound(object.status())) return Quantization();
+  SC_RETURN_IF_ERROR(object.status());
+  ConfigReader file(*object, path);
+  const Quantization quantization = ReadModelOptFile(file);
+  SC_RETURN_IF_ERROR(file.Finish());
+  return quantization;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
@@ -112,6 +124,9 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
   if (absl::IsNotFound(object.status())) return MissingConfig(model_dir);
   SC_RETURN_IF_ERROR(object.status());
   SC_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(*object, path));
+  if (spec.quantization.method == QuantMethod::kNone) {
+    SC_ASSIGN_OR_RETURN(spec.quantization, QuantizationBeside(model_dir));
+  }
   SC_ASSIGN_OR_RETURN(spec.pooling, ReadPooling(model_dir));
   if (spec.pooling && spec.embed_size != spec.hidden_size) {
     return absl::UnimplementedError(fmt::format(

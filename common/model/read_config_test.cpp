@@ -422,9 +422,39 @@ TEST_CASE("the error names what cannot run") {
                                 "format": "marlin-24"},)"),
                      StatusCode::kUnimplemented),
              ContainsSubstring("marlin-24"));
+  CHECK_THAT(ErrorOf(Config("LlamaForCausalLM",
+                            R"("quantization_config": {"quant_method": "modelopt",
+                                "quant_algo": "NVFP4_AWQ"},)"),
+                     StatusCode::kUnimplemented),
+             ContainsSubstring("\"NVFP4_AWQ\"") && ContainsSubstring("in bfloat16"));
   CHECK_THAT(
       ErrorOf(Config("LlamaForCausalLM", R"("hidden_act": "xielu",)"), StatusCode::kUnimplemented),
       ContainsSubstring("xielu"));
+}
+
+TEST_CASE("ModelOpt says what it quantized in config.json or in a file beside it") {
+  const auto method = [](std::string_view more, std::string_view beside) {
+    TempDir dir;
+    dir.Write("config.json", Config("LlamaForCausalLM", more));
+    dir.Write("hf_quant_config.json", beside);
+    auto spec = ReadModelSpec(dir.path());
+    INFO(spec.status());
+    REQUIRE(spec.ok());
+    return spec->quantization.method;
+  };
+  constexpr std::string_view kFile = R"({"producer": {"name": "modelopt"}, "quantization": {)";
+  CHECK(method(R"("quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"},)",
+               "{}") == QuantMethod::kModelOpt);
+  CHECK(
+      method("", std::string(kFile) + R"("quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}})") ==
+      QuantMethod::kModelOpt);
+  CHECK(method("", std::string(kFile) + R"("quant_algo": null}})") == QuantMethod::kNone);
+
+  TempDir dir;
+  dir.Write("config.json", Config("LlamaForCausalLM", ""));
+  dir.Write("hf_quant_config.json", std::string(kFile) + R"("quant_algo": "W4A8_AWQ"}})");
+  CHECK_THAT(std::string(ReadModelSpec(dir.path()).status().message()),
+             ContainsSubstring("hf_quant_config.json: quantization.quant_algo: \"W4A8_AWQ\""));
 }
 
 TEST_CASE("a broken config reports all its problems") {

@@ -171,6 +171,8 @@ absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
       return GemmQuant<kInt8, kDots>(span, context);
     case kMxFp4:
       return GemmQuant<kMxFp4, kDots>(span, context);
+    case kNvFp4:
+      return GemmQuant<kNvFp4, kDots>(span, context);
     case kFp8:
       return GemmFp8(span, context);
   }

@@ -22,10 +22,9 @@ using SumVec = hn::Vec<SumTag>;
 
 inline constexpr size_t kLineBytes = 64;
 
-// Twice the values of MXFP4's codes are integers; this is added to make all of them positive.
-inline constexpr int kMxFp4Zero = 12;
-HWY_ALIGN inline constexpr uint8_t kMxFp4Values[16] = {12, 13, 14, 15, 16, 18, 20, 24,
-                                                       12, 11, 10, 9,  8,  6,  4,  0};
+// Twice the values of e2m1 codes, plus kFp4Zero.
+HWY_ALIGN inline constexpr uint8_t kFp4Values[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                                     12, 11, 10, 9,  8,  6,  4,  0};
 
 #if HWY_TARGET == HWY_SCALAR  // it has no vectors of two elements
 
@@ -49,8 +48,8 @@ PairVec SignedBytes(PairVec halves) {
   };
   return extend(halves & 0xffff) | PairVec{extend(halves >> 16)} << 16;
 }
-inline PairVec MxFp4Values(PairVec codes) {
-  return kMxFp4Values[codes & 15] | PairVec{kMxFp4Values[codes >> 16 & 15]} << 16;
+inline PairVec Fp4Values(PairVec codes) {
+  return kFp4Values[codes & 15] | PairVec{kFp4Values[codes >> 16 & 15]} << 16;
 }
 inline PairVec Either(PairVec a, PairVec b) { return a | b; }
 template <bool kDots>
@@ -89,11 +88,10 @@ template <bool kHigh>
 HWY_INLINE PairVec SignedBytes(PairVec halves) {
   return hn::ShiftRight<8>(kHigh ? halves : hn::ShiftLeft<8>(halves));
 }
-// kMxFp4Values of the code in each half.
-HWY_INLINE PairVec MxFp4Values(PairVec codes) {
+// kFp4Values of the code in each half.
+HWY_INLINE PairVec Fp4Values(PairVec codes) {
   const hn::Repartition<uint8_t, PairTag> db;
-  const auto values =
-      hn::TableLookupBytes(hn::LoadDup128(db, kMxFp4Values), hn::BitCast(db, codes));
+  const auto values = hn::TableLookupBytes(hn::LoadDup128(db, kFp4Values), hn::BitCast(db, codes));
   return hn::And(hn::BitCast(PairTag(), values), hn::Set(PairTag(), int16_t{0xff}));
 }
 HWY_INLINE PairVec Either(PairVec a, PairVec b) { return hn::Or(a, b); }
@@ -117,7 +115,7 @@ HWY_INLINE SumVec BothSums(SumVec even, SumVec odd) {
 #endif
 
 // Codes of inputs 2s and 2s + 1 of a block of 32, for s = kPair and vector v of the panel. 8-bit
-// codes are signed. MXFP4: see kMxFp4Values.
+// codes are signed. For e2m1 codes see kFp4Values.
 template <Code kType, size_t kPair>
 HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
   constexpr size_t kBits = QuantFormOf(kType).bits;
@@ -127,8 +125,8 @@ HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
   };
   if constexpr (kBits == 8) {
     return SignedBytes < kPair % 2 == 1 > (line(kPair / 2));
-  } else if constexpr (kType == Code::kMxFp4) {
-    return MxFp4Values(Bits<s % 4 * 4, 0, 15>(line(kPair / 4)));
+  } else if constexpr (IsFp4(kType)) {
+    return Fp4Values(Bits<s % 4 * 4, 0, 15>(line(kPair / 4)));
   } else if constexpr (kBits == 4) {
     return Bits<s % 4 * 4, 0, 15>(line(kPair / 4));
   } else if constexpr (kBits == 5 && kPair < 15) {

@@ -66,11 +66,27 @@ HWY_INLINE PanelVec PowerScales(const uint8_t* at, size_t v) {
   return hn::Mul(hn::BitCast(d, hn::ShiftLeft<23>(exponents)), hn::Set(d, 0.5f));
 }
 
+// Vector v of 16 scales of NVFP4 (e4m3): half of each, because CodePair gives twice the codes'
+// values, times the matrix's scale.
+HWY_INLINE PanelVec Fp8Scales(const uint8_t* at, const uint8_t* matrix_scale, size_t v) {
+  const PanelTag d;
+  const SumTag ds;
+  const hn::Rebind<int8_t, PanelTag> db;
+  const auto codes =
+      hn::PromoteTo(ds, hn::LoadU(db, reinterpret_cast<const int8_t*>(at) + v * kPanelLanes));
+  // The bits of a code in the places of a float's sign, exponent and first bits of the mantissa:
+  // 2^-120 of its value, for subnormal codes, too.
+  const auto mask = hn::Set(ds, static_cast<int32_t>(0x87f00000u));
+  const PanelVec sizes = hn::BitCast(d, hn::And(hn::ShiftLeft<20>(codes), mask));
+  return hn::Mul(hn::Mul(sizes, hn::Set(d, 0x1p119f)),
+                 hn::LoadU(d, reinterpret_cast<const float*>(matrix_scale) + v * kPanelLanes));
+}
+
 // Byte offsets of a superblock, and of a block of 32 inputs in it, in a panel.
 class BlockWalk {
  public:
   HWY_INLINE BlockWalk(const QuantLayout& layout, size_t first_block)
-      : super(first_block / BlocksOfSuper(layout) * layout.super_bytes()),
+      : super(layout.prefix_bytes + first_block / BlocksOfSuper(layout) * layout.super_bytes()),
         index_(first_block % BlocksOfSuper(layout)) {
     block = super + layout.header_bytes + index_ * layout.block_bytes();
   }
@@ -101,23 +117,30 @@ struct BlockScales {
   PanelVec scale[kGroups];
   PanelVec minus_minimum;
 
-  // Only of grouped codes, which have no zero at compile time.
+  // Only if MayHaveZeros(). Other zeros are known at compile time.
   SumVec zero;
 
-  static HWY_INLINE BlockScales Of(const Encoding& encoding, const uint8_t* super,
-                                   const uint8_t* block, size_t v) {
+  static HWY_INLINE BlockScales Of(const Encoding& encoding, const uint8_t* panel,
+                                   const BlockWalk& walk, size_t v) {
+    constexpr size_t kCodeBytes = kPanelRows * kQuantBlock * kForm.bits / 8;
+    const uint8_t* const super = panel + walk.super;
+    const uint8_t* const sub = panel + walk.block + kCodeBytes;
     BlockScales out;
+    out.zero = MayHaveZeros(kType) ? ZerosOf(encoding, super, v) : hn::Zero(SumTag());
+    if constexpr (kType == Code::kNvFp4) {
+      for (size_t g = 0; g < kGroups; ++g) {
+        out.scale[g] = Fp8Scales(sub + g * kPanelRows, panel, v);
+      }
+      out.minus_minimum = out.scale[0];
+      return out;
+    }
     if constexpr (IsGrouped(kType)) {
       out.scale[0] =
           kType == Code::kMxFp4 ? PowerScales(super, v) : ScalesOf(encoding.scale, super, v);
       out.minus_minimum = out.scale[0];
-      out.zero = ZerosOf(encoding, super, v);
       return out;
     }
-    constexpr size_t kCodeBytes = kPanelRows * kQuantBlock * kForm.bits / 8;
-    const uint8_t* const sub = block + kCodeBytes;
     const PanelVec d = HalfScales(super, v);
-    out.zero = hn::Zero(SumTag());
     if constexpr (kForm.has_minima) {
       out.scale[0] = hn::Mul(d, ByteScales<uint8_t>(sub, v));
       out.minus_minimum = hn::Neg(
@@ -137,7 +160,6 @@ struct BlockScales {
  private:
   static HWY_INLINE SumVec ZerosOf(const Encoding& encoding, const uint8_t* super, size_t v) {
     const SumTag ds;
-    if constexpr (kType == Code::kMxFp4) return hn::Set(ds, kMxFp4Zero);
     if (!encoding.has_zeros) return hn::Set(ds, DefaultZero(kType));
     using Byte = std::conditional_t<kType == Code::kInt8, int8_t, uint8_t>;
     const hn::Rebind<Byte, PanelTag> db;
@@ -157,7 +179,7 @@ constexpr CodesForm CodesFormOf(Code code) {
   const BlockForm form = QuantFormOf(code);
   return {.groups = kQuantBlock / form.group,
           .has_minima = form.has_minima,
-          .has_zeros = IsGrouped(code)};
+          .has_zeros = MayHaveZeros(code)};
 }
 
 // Rows of quantized inputs times panels of unpacked codes, for 256 inputs.
@@ -365,7 +387,7 @@ struct QuantTile {
     const float scale = bound / kMost;
     copy.scales[b][r] = scale;
     copy.sums[b][r] = scale * static_cast<float>(both);
-    constexpr int kZero = IsGrouped(kType) ? 1 : kForm.zero;
+    constexpr int kZero = MayHaveZeros(kType) ? 1 : kForm.zero;
     copy.zeros[b][0][r] = -kZero * (kForm.group == 16 ? sums[0] : both);
     copy.zeros[b][1][r] = -kZero * sums[1];
   }
@@ -387,14 +409,14 @@ struct QuantTile {
         for (size_t v = 0; v < kPanelVecs; ++v) {
           const size_t column = p * kPanelRows + v * kPanelLanes;
           CopyCodes(block, v, copy.codes[b], 2 * column, std::make_index_sequence<kPairs>());
-          const auto scales = BlockScales<kType>::Of(encoding, panels[p] + walk.super, block, v);
+          const auto scales = BlockScales<kType>::Of(encoding, panels[p], walk, v);
           for (size_t g = 0; g < BlockScales<kType>::kGroups; ++g) {
             hn::StoreU(scales.scale[g], PanelTag(), copy.scales[b][g] + column);
           }
           if constexpr (kForm.has_minima) {
             hn::StoreU(scales.minus_minimum, PanelTag(), copy.minus_minima[b] + column);
           }
-          if constexpr (IsGrouped(kType)) {
+          if constexpr (MayHaveZeros(kType)) {
             hn::StoreU(scales.zero, SumTag(), copy.zeros[b] + column);
           }
         }
@@ -435,7 +457,7 @@ struct QuantTile {
       for (size_t p = 0; p < kPanels; ++p) {
         const uint8_t* const block = panels[p] + walk.block;
         for (size_t v = 0; v < kPanelVecs; ++v) {
-          const auto scales = BlockScales<kType>::Of(encoding, panels[p] + walk.super, block, v);
+          const auto scales = BlockScales<kType>::Of(encoding, panels[p], walk, v);
           MulGroups(block, v, xs, b, scales, sum[p][v],
                     std::make_index_sequence<BlockScales<kType>::kGroups>());
           if constexpr (kForm.has_minima) {
@@ -465,7 +487,7 @@ struct QuantTile {
   static HWY_INLINE SumVec FirstSum(const XCopy<1>& xs, size_t b,
                                     const BlockScales<kType>& scales) {
     const SumVec sum = hn::Set(SumTag(), xs.zeros[b][kG][0]);
-    if constexpr (IsGrouped(kType)) return hn::Mul(sum, scales.zero);
+    if constexpr (MayHaveZeros(kType)) return hn::Mul(sum, scales.zero);
     return sum;
   }
 

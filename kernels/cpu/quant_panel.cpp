@@ -162,12 +162,49 @@ void ReadGroups(const uint8_t* panel, const Encoding& encoding, size_t cols, siz
   DecodeRows(encoding, bytes.data(), 1, cols, out);
 }
 
+void PackNvFp4(const uint8_t* from, const Encoding& encoding, size_t cols, size_t row,
+               uint8_t* panel) {
+  const QuantLayout layout = QuantLayoutOf(encoding, cols);
+  const GroupedRow<const uint8_t> source = GroupedRowAt(encoding, cols, from);
+  std::memcpy(panel + row * sizeof(float), source.matrix_scale, sizeof(float));
+  for (size_t s = 0; s < cols / kQuantBlock; ++s) {
+    const OutputOf<uint8_t> output{panel + layout.prefix_bytes + s * layout.super_bytes(), layout,
+                                   row};
+    for (size_t k = 0; k < kQuantBlock; ++k) {
+      PutCode(output, 4, 0, k, GroupedCode(source.codes, 4, s * kQuantBlock + k));
+    }
+    *output.SubScale(0, 0) = source.scales[2 * s];
+    *output.SubScale(0, 1) = source.scales[2 * s + 1];
+  }
+}
+
+void ReadNvFp4(const uint8_t* panel, const Encoding& encoding, size_t cols, size_t row,
+               float* out) {
+  const QuantLayout layout = QuantLayoutOf(encoding, cols);
+  std::vector<uint8_t> bytes(RowBytes(encoding, cols));
+  const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes.data());
+  std::memcpy(to.matrix_scale, panel + row * sizeof(float), sizeof(float));
+  for (size_t s = 0; s < cols / kQuantBlock; ++s) {
+    const OutputOf<const uint8_t> output{panel + layout.prefix_bytes + s * layout.super_bytes(),
+                                         layout, row};
+    for (size_t k = 0; k < kQuantBlock; ++k) {
+      const size_t i = s * kQuantBlock + k;
+      to.codes[i / 2] |= static_cast<uint8_t>(GetCode(output, 4, 0, k) << (i % 2 * 4));
+    }
+    to.scales[2 * s] = *output.SubScale(0, 0);
+    to.scales[2 * s + 1] = *output.SubScale(0, 1);
+  }
+  DecodeRows(encoding, bytes.data(), 1, cols, out);
+}
+
 }  // namespace
 
 void PackQuantRow(const uint8_t* from, const Encoding& encoding, size_t cols, size_t row,
                   uint8_t* panel) {
   if (IsGgufBlock(encoding.code)) {
     PackBlocks(from, encoding.code, cols, row, panel);
+  } else if (encoding.code == Code::kNvFp4) {
+    PackNvFp4(from, encoding, cols, row, panel);
   } else {
     PackGroups(from, encoding, cols, row, panel);
   }
@@ -177,6 +214,8 @@ void ReadQuantRow(const uint8_t* panel, const Encoding& encoding, size_t cols, s
                   float* out) {
   if (IsGgufBlock(encoding.code)) {
     ReadBlocks(panel, encoding.code, cols, row, out);
+  } else if (encoding.code == Code::kNvFp4) {
+    ReadNvFp4(panel, encoding, cols, row, out);
   } else {
     ReadGroups(panel, encoding, cols, row, out);
   }

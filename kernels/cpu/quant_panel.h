@@ -1,13 +1,16 @@
-// Packed layout of quantized integers: the codes and scales of GGUF blocks, of INT4, INT8
-// and MXFP4, unchanged but reordered.
+// Packed layout of quantized integers: the codes and scales of GGUF blocks, of INT4, INT8,
+// MXFP4 and NVFP4, unchanged but reordered.
 //
-// As in panel.h, a panel has 16 outputs. It is a sequence of superblocks: of 32 or 256 inputs
-// (GGUF), or of a group (INT4, INT8, MXFP4).
+// As in panel.h, a panel has 16 outputs. It is {the matrix's scale f32 [16], if the encoding has
+// one} and a sequence of superblocks: of 32 or 256 inputs (GGUF), of 32 (NVFP4), or of a group
+// (INT4, INT8, MXFP4).
 //   {scale [16]} {minimum f16 [16], if the encoding has minima} {zero [16], one byte each, if the
 //   encoding has zeros}
 //   per 32 inputs: {codes} {sub-scales u8 [16], sub-minima u8 [16]}, or for Q6_K, which has one
-//                  sub-scale per 16 inputs, {sub-scales i8 [16], those of the second half}
-// Scales are float16 in GGUF blocks, one byte in MXFP4, else of the encoding's dtype.
+//                  sub-scale per 16 inputs, {sub-scales i8 [16], those of the second half}, or for
+//                  NVFP4 {scales e4m3 [16], those of the second half}
+// Scales are float16 in GGUF blocks, one byte in MXFP4, else of the encoding's dtype. In NVFP4,
+// superblocks have none.
 // Codes are stored in lines of 64 bytes: sixteen 32-bit lanes, one per output. The two 16-bit
 // halves of a lane belong to inputs 2s and 2s + 1, so that a shift and a mask of a line give the
 // pairs for a 16-bit multiply-add. A half holds as many whole codes as fit, from the low bits up.
@@ -31,6 +34,7 @@ namespace stagecoach::kernels {
 inline constexpr size_t kQuantBlock = 32;  // inputs whose products are summed as integers
 
 struct QuantLayout {
+  size_t prefix_bytes;      // per panel
   size_t header_bytes;      // per superblock
   size_t code_bytes;        // per 32 inputs
   size_t sub_scales_bytes;  // per 32 inputs, after their codes
@@ -42,16 +46,27 @@ struct QuantLayout {
   }
 };
 
+// Twice the values of e2m1 codes are integers; this is added to make all of them positive.
+inline constexpr int kFp4Zero = 12;
+
+// Whether groups may have zeros of their own.
+constexpr bool MayHaveZeros(Code code) { return code == Code::kInt4 || code == Code::kInt8; }
+
 // What the kernels must know of a code at compile time.
 constexpr BlockForm QuantFormOf(Code code) {
   if (IsGgufBlock(code)) return FormOf(code);
-  return {.bits = GroupedBits(code), .zero = 0, .elements = 32, .group = 32, .has_minima = false};
+  return {.bits = GroupedBits(code),
+          .zero = IsFp4(code) ? kFp4Zero : 0,
+          .elements = kQuantBlock,
+          .group = code == Code::kNvFp4 ? size_t{kNvFp4Group} : kQuantBlock,
+          .has_minima = false};
 }
 
 // REQUIRES: IsGgufBlock(code)
 constexpr QuantLayout QuantLayoutOf(Code code) {
   const BlockForm form = FormOf(code);
-  return {.header_bytes = kPanelRows * sizeof(uint16_t) * (form.has_minima ? 2 : 1),
+  return {.prefix_bytes = 0,
+          .header_bytes = kPanelRows * sizeof(uint16_t) * (form.has_minima ? 2 : 1),
           .code_bytes = kPanelRows * kQuantBlock * form.bits / 8,
           .sub_scales_bytes = form.has_sub_scales() ? 2 * kPanelRows : 0,
           .super_inputs = form.elements};
@@ -60,8 +75,17 @@ constexpr QuantLayout QuantLayoutOf(Code code) {
 // REQUIRES: KeepsInQuantPanels(encoding, cols)
 constexpr QuantLayout QuantLayoutOf(const Encoding& encoding, size_t cols) {
   if (IsGgufBlock(encoding.code)) return QuantLayoutOf(encoding.code);
-  return {.header_bytes = kPanelRows * (ScaleBytes(encoding) + (encoding.has_zeros ? 1 : 0)),
-          .code_bytes = kPanelRows * kQuantBlock * GroupedBits(encoding.code) / 8,
+  const size_t code_bytes = kPanelRows * kQuantBlock * GroupedBits(encoding.code) / 8;
+  if (encoding.code == Code::kNvFp4) {
+    return {.prefix_bytes = kPanelRows * sizeof(float),
+            .header_bytes = 0,
+            .code_bytes = code_bytes,
+            .sub_scales_bytes = 2 * kPanelRows,
+            .super_inputs = kQuantBlock};
+  }
+  return {.prefix_bytes = 0,
+          .header_bytes = kPanelRows * (ScaleBytes(encoding) + (encoding.has_zeros ? 1 : 0)),
+          .code_bytes = code_bytes,
           .sub_scales_bytes = 0,
           .super_inputs = GroupOf(encoding, cols)};
 }
@@ -70,6 +94,7 @@ constexpr QuantLayout QuantLayoutOf(const Encoding& encoding, size_t cols) {
 constexpr bool KeepsInQuantPanels(const Encoding& encoding, size_t cols) {
   if (IsGgufBlock(encoding.code)) return cols % FormOf(encoding.code).elements == 0;
   if (!IsGrouped(encoding.code) || encoding.code == Code::kFp8) return false;
+  if (encoding.code == Code::kNvFp4) return cols % kQuantBlock == 0;
   const size_t group = GroupOf(encoding, cols);
   return group % kQuantBlock == 0 && cols % group == 0;
 }
@@ -77,7 +102,7 @@ constexpr bool KeepsInQuantPanels(const Encoding& encoding, size_t cols) {
 // REQUIRES, also of the functions below: KeepsInQuantPanels(encoding, cols)
 constexpr size_t QuantPanelBytes(size_t cols, const Encoding& encoding) {
   const QuantLayout layout = QuantLayoutOf(encoding, cols);
-  return (cols / layout.super_inputs * layout.super_bytes() + 63) / 64 * 64;
+  return (layout.prefix_bytes + cols / layout.super_inputs * layout.super_bytes() + 63) / 64 * 64;
 }
 
 // Packs output `row` of a panel from a row in the form of common/encoding/rows.h.

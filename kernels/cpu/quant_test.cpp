@@ -95,6 +95,13 @@ TEST_CASE("Gemm equals the reference for MXFP4 and does not depend on rows") {
   CheckGemm({{32, MxFp4Encoding()}, {19, MxFp4Encoding()}}, 576, target);
 }
 
+TEST_CASE("Gemm equals the reference for NVFP4 and does not depend on rows") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  INFO(target);
+  CheckGemm({{33, NvFp4Encoding()}}, 32, target);
+  CheckGemm({{32, NvFp4Encoding()}, {19, NvFp4Encoding()}}, 576, target);
+}
+
 TEST_CASE("Gemm equals the reference for FP8 and does not depend on rows") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   INFO(target);
@@ -125,6 +132,7 @@ TEST_CASE("packed weights take at most 1.03 of the bytes in the checkpoint") {
       {Grouped(kInt8, DType::kF16, 128, true), 8 + (16 + 8) / 128.0},
       {Grouped(kInt8, DType::kBF16, 0), 8},
       {MxFp4Encoding(), 4 + 8 / 32.0},
+      {NvFp4Encoding(), 4 + 8 / 16.0},
       {blocks, 8},
       {kFp8, 8},
   };
@@ -152,12 +160,12 @@ TEST_CASE("Embed reads quantized rows exactly") {
     Encoding fp8(kFp8);
     fp8.group = 128;
     fp8.rows_share_scales = true;
-    const std::vector<StoredPart> parts =
-        RandomParts({{16, type}, {16, permuted}, {16, fp8}, {5, kQ8_0}}, kCols);
+    const std::vector<StoredPart> parts = RandomParts(
+        {{16, type}, {16, permuted}, {16, fp8}, {16, NvFp4Encoding()}, {5, kQ8_0}}, kCols);
     auto ops = MakeCpuOps({.n_threads = 2});
     auto reference = MakeReferenceOps();
     std::vector<int32_t> ids;
-    for (int32_t i = 0; i < 60; ++i) ids.push_back(i * 7 % 53);
+    for (int32_t i = 0; i < 70; ++i) ids.push_back(i * 7 % 69);
     const auto embed = [&](Ops& device) {
       const Matrix table = PackParts(device, parts, kCols);
       std::vector<float> out(ids.size() * kCols);

@@ -64,6 +64,18 @@ inline std::vector<uint8_t> RandomGroups(const Encoding& encoding, size_t rows, 
     }
     return bytes;
   }
+  if (encoding.code == Code::kNvFp4) {
+    const float matrix_scale = 0.02f / std::sqrt(static_cast<float>(cols));
+    for (size_t r = 0; r < rows; ++r) {
+      const GroupedRow<uint8_t> row = GroupedRowAt(encoding, cols, bytes.data() + r * row_bytes);
+      std::memcpy(row.matrix_scale, &matrix_scale, sizeof(matrix_scale));
+      // From 2^-9 to 22 and, rarely, below 0.
+      for (size_t g = 0; g < GroupCount(encoding, cols); ++g) {
+        row.scales[g] = static_cast<uint8_t>(1 + random() % 92 + (random() % 32 == 0 ? 128 : 0));
+      }
+    }
+    return bytes;
+  }
   const float steps = encoding.code == Code::kInt4 ? 8 : encoding.code == Code::kInt8 ? 128 : 240;
   std::vector<float> scales(GroupCount(encoding, cols));
   for (size_t r = 0; r < rows; ++r) {

@@ -147,6 +147,40 @@ def mxfp4(weight):
     return (code[..., ::2] + 16 * code[..., 1::2]).to(torch.uint8), (exponent + 127).to(torch.uint8), values
 
 
+def nvfp4(weight):
+    """Codes [rows, cols / 2], two a byte, scales [rows, cols / 16], the matrix's scale and values of a weight."""
+    rows, cols = weight.shape
+    grouped = weight.reshape(rows, -1, 16)
+    matrix_scale = weight.abs().max() / (6 * 448)
+    scale = (grouped.abs().amax(-1) / 6 / matrix_scale).to(FP8)
+    every = (scale.float() * matrix_scale)[..., None]
+    code = ((grouped / every).abs()[..., None] - E2M1).abs().argmin(-1)
+    values = (E2M1[code] * grouped.sign() * every).reshape(rows, cols)
+    code = (code + 8 * (grouped < 0)).reshape(rows, cols)
+    return (code[:, ::2] + 16 * code[:, 1::2]).to(torch.uint8), scale, matrix_scale, values
+
+
+def modelopt():
+    """As ModelOpt's MIXED_PRECISION: attention in FP8, the rest in NVFP4, scales of activations and of a KV cache."""
+
+    def quantize(name, weight, _):
+        stem = name.removesuffix("weight")
+        tensors = {stem + "input_scale": torch.tensor(0.5)}
+        if "self_attn" in name:
+            scale = weight.abs().max() / 448
+            codes = (weight / scale).to(FP8)
+            values = codes.float() * scale
+            tensors |= {name: codes, stem + "weight_scale": scale}
+            if "k_proj" in name or "v_proj" in name:
+                tensors[f"{stem}{stem[-7]}_scale"] = torch.tensor(0.25)
+        else:
+            codes, scale, matrix_scale, values = nvfp4(weight)
+            tensors |= {name: codes, stem + "weight_scale": scale, stem + "weight_scale_2": matrix_scale}
+        return values, tensors
+
+    return quantize, dict(quant_method="modelopt", quant_algo="MIXED_PRECISION", kv_cache_quant_algo="FP8")
+
+
 def gpt_oss_published(folder, config, seed, scheme, excluded):
     """As OpenAI publishes it: the experts' matrices in MXFP4, with the outputs before the inputs."""
     model = random_model(config, seed)
@@ -203,7 +237,7 @@ def compressed(folder, config, seed, scheme, ignored):
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils import calculate_qparams
+    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
     model, plain = random_model(config, seed), random_model(config, seed)
     quantization = QuantizationConfig(
@@ -214,19 +248,24 @@ def compressed(folder, config, seed, scheme, ignored):
         if getattr(module, "quantization_scheme", None) is None:
             continue
         args, weight = module.quantization_scheme.weights, module.weight.data
-        size = args.group_size if args.strategy == "group" else weight.shape[1]
+        size = args.group_size or weight.shape[1]
         grouped = weight.reshape(weight.shape[0], -1, size)
-        scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), args)
-        scale = scale.bfloat16().float()
+        matrix_scale = None
+        if args.strategy == "tensor_group":
+            matrix_scale = generate_gparam(weight.amin().reshape(1), weight.amax().reshape(1))
+            module.weight_global_scale.data.copy_(matrix_scale)
+        scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), args, global_scale=matrix_scale)
+        if matrix_scale is None:
+            scale = scale.bfloat16().float()
         module.weight_scale.data.copy_(scale)
         if getattr(module, "weight_zero_point", None) is not None:
             module.weight_zero_point.data.copy_(zero)
-        values = fake_quantize(weight, scale, zero, args)
+        values = fake_quantize(weight, scale, zero, args, global_scale=matrix_scale)
         plain.get_submodule(name).weight.data.copy_(values)
     compressor = ModelCompressor.from_pretrained_model(model)
     compressor.compress_model(model)
     state = {
-        name: tensor.bfloat16() if tensor.dtype == torch.float32 else tensor
+        name: tensor.bfloat16() if tensor.dtype == torch.float32 and "global_scale" not in name else tensor
         for name, tensor in model.state_dict().items()
         if name != "lm_head.weight"  # tied
     }
@@ -243,6 +282,12 @@ def int_args(bits, symmetric, group=None):
     return dict(num_bits=bits, type="int", symmetric=symmetric, **strategy)
 
 
+def nvfp4_args():
+    return dict(
+        num_bits=4, type="float", symmetric=True, strategy="tensor_group", group_size=16, scale_dtype=FP8, zp_dtype=FP8
+    )
+
+
 # name: (how it is written, configuration, scheme, layers left in bfloat16)
 MODELS = {
     "fp8-block": (written_here, qwen2, fp8((128, 128), "weight_scale_inv"), ()),
@@ -255,6 +300,8 @@ MODELS = {
     "int4-zeros": (compressed, qwen2, int_args(4, False, 32), ()),
     "int8-channel": (compressed, llama, int_args(8, True), ()),
     "mxfp4": (gpt_oss_published, gpt_oss, None, ("model.layers.*.self_attn", "model.layers.*.mlp.router")),
+    "nvfp4": (compressed, qwen2, nvfp4_args(), ("re:.*layers.2.self_attn.*",)),
+    "modelopt": (written_here, qwen3_moe, modelopt(), ("layers.1.self_attn.o_proj",)),
 }  # fmt: skip
 
 

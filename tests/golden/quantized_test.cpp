@@ -19,7 +19,7 @@ constexpr Rounding kRoundedInputsOfExperts{.logits = 1e-2, .prompt_logprobs = 1e
 TEST_CASE("weights that stay quantized give the results of their values") {
   std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA "/quantized");
   std::erase_if(models, [](const GoldenModel& model) { return !BackendsCanRun(model); });
-  REQUIRE(models.size() >= 9);
+  REQUIRE(models.size() >= 11);
   std::vector<Backend> backends = SameBitsBackends();
   for (Backend& backend : Backends()) backends.push_back(std::move(backend));
   for (const Backend& backend : backends) {

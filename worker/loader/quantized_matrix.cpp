@@ -17,7 +17,7 @@ constexpr std::string_view kWeight = ".weight";
 
 struct Format {
   QuantMethod method;
-  std::string_view suffix;  // of a tensor that only this format has
+  std::string_view suffix;  // of a tensor that the formats below of the method have not
   OpenQuantized* open;
 };
 
@@ -26,20 +26,35 @@ constexpr std::array kFormats = {
     Format{QuantMethod::kFp8, "weight_scale_inv", OpenScaledMatrix},
     Format{QuantMethod::kGptq, "qweight", OpenGptqMatrix},
     Format{QuantMethod::kAwq, "qweight", OpenAwqMatrix},
+    Format{QuantMethod::kCompressedTensors, "weight_global_scale", OpenNvFp4Matrix},
     Format{QuantMethod::kCompressedTensors, "weight_packed", OpenPackedMatrix},
     Format{QuantMethod::kCompressedTensors, "weight_scale", OpenScaledMatrix},
     Format{QuantMethod::kMxFp4, "_blocks", OpenMxFp4Matrix},
+    Format{QuantMethod::kModelOpt, "weight_scale_2", OpenModelOptNvFp4Matrix},
+    Format{QuantMethod::kModelOpt, "weight_scale", OpenScaledMatrix},
 };
 
 // Tensors of a layer that hold its weights, and scales of activations, which are not quantized
 // here.
-constexpr std::array<std::string_view, 16> kSuffixes = {
-    "weight_scale",     "weight_scale_inv", "qweight",
-    "qzeros",           "scales",           "g_idx",
-    "weight_packed",    "weight_shape",     "weight_zero_point",
-    "weight_g_idx",     "input_scale",      "input_zero_point",
-    "activation_scale", "input_scale_ub",   "_blocks",
-    "_scales"};
+constexpr std::array<std::string_view, 19> kSuffixes = {"weight_scale",
+                                                        "weight_scale_inv",
+                                                        "qweight",
+                                                        "qzeros",
+                                                        "scales",
+                                                        "g_idx",
+                                                        "weight_packed",
+                                                        "weight_shape",
+                                                        "weight_zero_point",
+                                                        "weight_g_idx",
+                                                        "input_scale",
+                                                        "input_zero_point",
+                                                        "activation_scale",
+                                                        "input_scale_ub",
+                                                        "_blocks",
+                                                        "_scales",
+                                                        "weight_scale_2",
+                                                        "weight_global_scale",
+                                                        "input_global_scale"};
 
 // "a.b" for "a.b.weight".
 std::string_view StemOf(std::string_view weight) {
@@ -132,6 +147,11 @@ std::unique_ptr<QuantizedMatrix> OpenQuantizedMatrix(CheckpointFiles& files,
                                                      const TensorRequest& request,
                                                      TensorProblems* problems) {
   LayerTensors tensors(files, request, problems);
+  if (tensors.Find("pre_quant_scale")) {
+    tensors.Problem("pre_quant_scale",
+                    "scales the inputs of a layer (as in NVFP4_AWQ), which is not supported");
+    return nullptr;
+  }
   std::unique_ptr<QuantizedMatrix> matrix = FindFormat(files, request)->open(tensors);
   if (matrix) matrix->tensors = tensors.found();
   return matrix;

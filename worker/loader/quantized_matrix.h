@@ -90,7 +90,8 @@ class LayerTensors {
 
 // Each returns null after a problem.
 using OpenQuantized = std::unique_ptr<QuantizedMatrix>(LayerTensors& tensors);
-OpenQuantized OpenScaledMatrix, OpenGptqMatrix, OpenAwqMatrix, OpenPackedMatrix, OpenMxFp4Matrix;
+OpenQuantized OpenScaledMatrix, OpenGptqMatrix, OpenAwqMatrix, OpenPackedMatrix, OpenMxFp4Matrix,
+    OpenNvFp4Matrix, OpenModelOptNvFp4Matrix;
 
 // Whether the checkpoint has the matrix of this request in one of these formats, and not in a plain
 // dtype.

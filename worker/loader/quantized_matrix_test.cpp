@@ -183,5 +183,49 @@ TEST_CASE("MXFP4 holds all experts, with the outputs of two matrices in turns") 
              ContainsSubstring("e.gate_up_blocks: has shape [2, 4, 1, 16]"));
 }
 
+// Adds 2 rows of 32 inputs: codes 1 (0.5) and 15 (-6) in turns; scales 1, 2, 3, 4.
+TestFile& AddNvFp4(TestFile& file, std::string_view codes) {
+  return file.Add(codes, "U8", "[2, 16]", std::vector<uint8_t>(32, 0xf1))
+      .Add("a.weight_scale", "F8_E4M3", "[2, 2]", kOneToFour);
+}
+
+TEST_CASE("NVFP4 divides by compressed-tensors' scale of a matrix and multiplies by ModelOpt's") {
+  const auto check = [](absl::StatusOr<std::unique_ptr<WeightSource>> source) {
+    INFO(source.status());
+    REQUIRE(source.ok());
+    CHECK((*source)->encoding(0) == NvFp4Encoding());
+    const std::vector<float> values = Values(**source, 1, 1, 32);
+    CHECK(values[0] == 0.5f * 3 / 4);
+    CHECK(values[1] == -6.0f * 3 / 4);
+    CHECK(values[31] == -6.0f * 4 / 4);
+  };
+  constexpr Quantization kCompressed{.method = QuantMethod::kCompressedTensors};
+  constexpr Quantization kModelOpt{.method = QuantMethod::kModelOpt};
+  check(
+      AddNvFp4(TestFile().Add<float>("a.weight_global_scale", "F32", "[1]", {4}), "a.weight_packed")
+          .Open(kCompressed, 2, 32));
+  check(AddNvFp4(TestFile().Add<float>("a.weight_scale_2", "F32", "[]", {0.25f}), "a.weight")
+            .Open(kModelOpt, 2, 32));
+
+  const auto error = [](absl::StatusOr<std::unique_ptr<WeightSource>> source) {
+    return std::string(source.status().message());
+  };
+  CHECK_THAT(error(AddNvFp4(TestFile().Add<float>("a.weight_global_scale", "F32", "[1]", {0}),
+                            "a.weight_packed")
+                       .Open(kCompressed, 2, 32)),
+             ContainsSubstring("a.weight_global_scale: is not a number above 0"));
+  CHECK_THAT(
+      error(AddNvFp4(TestFile().Add<float>("a.weight_scale_2", "F32", "[2]", {1, 1}), "a.weight")
+                .Open(kModelOpt, 2, 32)),
+      ContainsSubstring("a.weight_scale_2: is not one number"));
+  CHECK_THAT(
+      error(AddNvFp4(TestFile()
+                         .Add<float>("a.weight_scale_2", "F32", "[]", {1})
+                         .Add<float>("a.pre_quant_scale", "F32", "[32]", std::vector<float>(32)),
+                     "a.weight")
+                .Open(kModelOpt, 2, 32)),
+      ContainsSubstring("a.pre_quant_scale: scales the inputs"));
+}
+
 }  // namespace
 }  // namespace stagecoach::worker

@@ -104,6 +104,11 @@ class Judge {
     if (spec_.recurrent && name.starts_with("mtp.")) {
       return "ignored: it predicts several tokens at once, which is not offered for this model";
     }
+    for (const std::string_view scale : {".k_scale", ".v_scale", ".kv_scale"}) {
+      if (name.ends_with(scale)) {
+        return "ignored: it is a scale of a quantized KV cache, and ours is not quantized";
+      }
+    }
     if (name.find("visual.") != name.npos) {
       return "ignored: it belongs to the vision tower, and the model is served as text";
     }

@@ -102,6 +102,11 @@ std::vector<uint8_t> RandomGroups(const Encoding& encoding, int32_t n, int32_t k
         row.scales[g] = 127 - 7;
         continue;
       }
+      if (encoding.code == Code::kNvFp4) {
+        row.scales[g] = 0x38;  // 1
+        StoreElement(row.matrix_scale, DType::kF32, 0, 0x1p-7f);
+        continue;
+      }
       StoreElement(row.scales, encoding.scale, g, scale);
       if (encoding.has_zeros) row.zeros[g] = 8;
     }
@@ -412,7 +417,7 @@ int Main(int argc, char** argv) {
     constexpr DType kF16 = DType::kF16, kBF16 = DType::kBF16, kF32 = DType::kF32;
     for (const Encoding& type :
          {Grouped(Code::kInt4, kF16, 128, true), Grouped(Code::kInt4, kBF16, 128, false),
-          Grouped(Code::kInt4, kBF16, 32, false), MxFp4Encoding(),
+          Grouped(Code::kInt4, kBF16, 32, false), MxFp4Encoding(), NvFp4Encoding(),
           Grouped(Code::kInt8, kF16, 128, true), Grouped(Code::kInt8, kBF16, 0, false),
           Grouped(Code::kFp8, kF32, 128, false), Grouped(Code::kFp8, kF32, 0, false)}) {
       BenchGemm(bench, 4096, 4096, type);

@@ -69,7 +69,8 @@ std::vector<PackedCase> PackedCases() {
           {"fp8", Code::kFp8},
           {"fp8 blocks", fp8_blocks},
           {"int8", Grouped(Code::kInt8, DType::kBF16, 128)},
-          {"mxfp4", MxFp4Encoding()}};
+          {"mxfp4", MxFp4Encoding()},
+          {"nvfp4", NvFp4Encoding()}};
 }
 
 // Quantized weights beside bfloat16 ones. The bandwidth counts stored bytes.

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) ExpandKernel(const Expan
     const int row = tile * kTileRows + lane / 4 + 8 * r, c = lane % 4;
     uint4 eight = make_uint4(PackPair<T>(values[0], values[1]), PackPair<T>(values[2], values[3]),
                              PackPair<T>(values[4], values[5]), PackPair<T>(values[6], values[7]));
-    if (kForm == PackedForm::kQ6K && part.order == nullptr) eight = Contiguous(eight, lane);
+    if (HasHalfScales(kForm) && part.order == nullptr) eight = Contiguous(eight, lane);
     if (row >= part.rows) return;
     T* const to = static_cast<T*>(p.to) + matrix * p.to_step + int64_t{row} * part.cols;
     const int first = chunk * kChunkCols;

@@ -142,7 +142,7 @@ struct UnitInputs {
     }
   }
   static __device__ __forceinline__ uint4 Chunk(const T* x) {
-    if constexpr (kForm == PackedForm::kQ6K) {
+    if constexpr (HasHalfScales(kForm)) {
       const uint2 low = *reinterpret_cast<const uint2*>(x);
       const uint2 high = *reinterpret_cast<const uint2*>(x + 16);
       return make_uint4(low.x, low.y, high.x, high.y);
@@ -210,7 +210,7 @@ __device__ __forceinline__ void MultiplyUnit(const UnitCodes<Type::kForm, T>& co
     group.first.template Multiply<T, 0>(first, x.at[j], is_new);
     group.second.template Multiply<T, 1>(second, x.at[j], is_new);
     if (scales.Ends(chunk) || (is_last && j == 1)) {
-      if constexpr (kForm == PackedForm::kQ6K) {
+      if constexpr (HasHalfScales(kForm)) {
         sums.AddScaled(group.first, scales.scale[0][0], scales.scale[1][0]);
         sums.AddScaled(group.second, scales.scale[0][1], scales.scale[1][1]);
       } else {

@@ -78,7 +78,7 @@ template <typename Type, typename T, bool kScaled>
 __device__ __forceinline__ void Operand(const unsigned char* unit, int lane, int u,
                                         BlockScales<Type, T>& scales, uint32_t (&a)[4][4]) {
   constexpr PackedForm kForm = Type::kForm;
-  constexpr bool kIsQ6K = kForm == PackedForm::kQ6K;
+  constexpr bool kHasHalves = HasHalfScales(kForm);
   const int first = lane / 4 * 4, c = lane % 4;
   // Steps of a chunk, first and last 8 inputs of a step.
   UnitCodes<kForm, T> codes[2][2];
@@ -86,8 +86,8 @@ __device__ __forceinline__ void Operand(const unsigned char* unit, int lane, int
   for (int step = 0; step < 2; ++step) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      codes[step][half].Load(unit, first + (kIsQ6K ? c / 2 + 2 * half : 2 * step + half));
-      codes[step][half].Turn(kIsQ6K ? 2 * step + c % 2 : c);
+      codes[step][half].Load(unit, first + (kHasHalves ? c / 2 + 2 * half : 2 * step + half));
+      codes[step][half].Turn(kHasHalves ? 2 * step + c % 2 : c);
     }
   }
 #pragma unroll
@@ -100,7 +100,7 @@ __device__ __forceinline__ void Operand(const unsigned char* unit, int lane, int
       codes[step][half].template Pairs<!kScaled>(j, r, scales.minus_zero[r], pairs);
       uint32_t pair = pairs[0];
       if constexpr (kScaled) {
-        const float scale = scales.scale[r][kIsQ6K ? step : 0];
+        const float scale = scales.scale[r][kHasHalves ? step : 0];
         float offset = 0;
         if constexpr (IsShifted(kForm)) {
           offset = scale * ToFloat(T{static_cast<uint16_t>(scales.minus_zero[r])});
@@ -397,6 +397,8 @@ cudaError_t WithRowsType(const PackedPart& part, const Call& call) {
       return call(PackedType<kQ5K, kAnyShift>{});
     case kQ6K:
       return call(PackedType<kQ6K, kAnyShift>{});
+    case kNvFp4:
+      return call(PackedType<kNvFp4, kAnyShift>{});
     default:
       return cudaErrorInvalidValue;
   }

@@ -34,6 +34,7 @@ const std::vector<Shape>& Shapes() {
       {Grouped(kInt8, DType::kF32, 32, true), 128, 512},
       {Grouped(kInt8, DType::kF16, 0), 40, 512},
       {MxFp4Encoding(), 264, 768},
+      {NvFp4Encoding(), 264, 768},
       {kQ4_0, 130, 512},
       {kQ5_0, 272, 512},
       {kQ8_0, 272, 1024},

@@ -122,7 +122,7 @@ struct Strip {
 
   static __device__ __forceinline__ uint4 InputsOf(const unsigned char* x, int row, int chunk,
                                                    int c) {
-    if constexpr (kForm == PackedForm::kQ6K) {
+    if constexpr (HasHalfScales(kForm)) {
       const int slot = 4 * chunk + c / 2, within = c % 2 * 8;
       const uint2 low = *reinterpret_cast<const uint2*>(x + InputPlace(row, slot) + within);
       const uint2 high = *reinterpret_cast<const uint2*>(x + InputPlace(row, slot + 2) + within);

@@ -29,7 +29,8 @@ struct StoredRow {
   const unsigned char* bytes;
 
   __device__ int Code4(int64_t at, int i) const { return bytes[at + i / 2] >> (i % 2 * 4) & 15; }
-  __device__ int64_t zeros_at() const { return int64_t{p.n_groups} * p.scale_bytes; }
+  __device__ int64_t scales_at() const { return static_cast<int64_t>(MatrixScaleBytes(p.code)); }
+  __device__ int64_t zeros_at() const { return scales_at() + int64_t{p.n_groups} * p.scale_bytes; }
   __device__ int64_t codes_at() const { return zeros_at() + (p.has_zeros ? p.n_groups : 0); }
 
   // The block with input k, if it has `elements` in `n` bytes.
@@ -65,6 +66,7 @@ struct StoredRow {
       }
       case Code::kInt4:
       case Code::kMxFp4:
+      case Code::kNvFp4:
         return static_cast<uint32_t>(Code4(codes_at(), k));
       case Code::kInt8:
         return bytes[codes_at() + k] ^ 0x80u;
@@ -81,7 +83,7 @@ struct StoredRow {
     const bool is_block = IsGgufBlock(p.code);
     const int source = p.group > 0 ? k / p.group : 0;
     const int n = is_block ? 2 : p.scale_bytes;
-    const unsigned char* from = bytes + int64_t{source} * n;
+    const unsigned char* from = bytes + scales_at() + int64_t{source} * n;
     if (is_block) {
       from = Block(k, 32, p.code == Code::kQ4_0 ? 18 : p.code == Code::kQ5_0 ? 22 : 34);
     }
@@ -93,9 +95,18 @@ struct StoredRow {
         static_cast<unsigned char>(inside ? bytes[zeros_at() + source] ^ bias : 0);
   }
 
-  // Copies the sub-scales of a chunk of a K-quant, and with the first chunk the block's scale.
+  // Copies the sub-scales of a chunk of a K-quant or of NVFP4, and with the first chunk the scale
+  // of the block or the matrix. Zeros beyond the last input.
   __device__ void CopySub(int chunk, unsigned char* header, int row) const {
     const int i = chunk % kBlockChunks;
+    if (p.code == Code::kNvFp4) {
+      const bool inside = chunk * kChunkCols < p.part.cols;
+      for (int s = 0; s < 2; ++s) {
+        header[16 + 16 * row + 2 * i + s] = inside ? bytes[scales_at() + 2 * chunk + s] : 0;
+      }
+      for (int s = 0; s < 4 && i == 0 && row == 0; ++s) header[s] = bytes[s];
+      return;
+    }
     if (p.code == Code::kQ6_K) {
       const unsigned char* const b = Block(chunk * kChunkCols, 256, 210);
       for (int s = 2 * i; s < 2 * i + 2; ++s) {

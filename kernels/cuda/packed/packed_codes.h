@@ -70,7 +70,7 @@ __device__ __forceinline__ uint32_t MinusZero(uint32_t zero) {
   return 0x80008000u | kShifted<T> | BothHalves(zero);
 }
 // Whether codes are added to kShifted.
-constexpr bool IsShifted(PackedForm form) { return !Is8Bit(form) && form != PackedForm::kMxFp4; }
+constexpr bool IsShifted(PackedForm form) { return !Is8Bit(form) && !IsFp4(form); }
 // For forms without zeros of their own. Int8 codes and zeros are biased by 128.
 template <PackedForm kForm>
 inline constexpr uint32_t kUsualZero = kForm == PackedForm::kInt4   ? 8
@@ -176,7 +176,7 @@ struct UnitCodes {
           j == 0 ? (r == 0 ? low[0].x : low[0].y) : (r == 0 ? low[0].z : low[0].w);
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
-        if constexpr (kForm == PackedForm::kMxFp4) {
+        if constexpr (IsFp4(kForm)) {
           pairs[p] = Fp4Pair(word, p);
         } else {
           uint32_t pair = AndOr(word >> (4 * p), 0x000f000fu, kShifted<T>);
@@ -229,7 +229,7 @@ struct UnitCodes {
 // Element e of a lane's eight codes of a chunk: its input.
 template <PackedForm kForm>
 __host__ __device__ constexpr int InputOf(int c, int e) {
-  return kForm == PackedForm::kQ6K ? 4 * c + e % 4 + e / 4 * 16 : 8 * c + e;
+  return HasHalfScales(kForm) ? 4 * c + e % 4 + e / 4 * 16 : 8 * c + e;
 }
 
 // d times byte i of the word, rounded once.
@@ -250,6 +250,13 @@ __device__ __forceinline__ float TimesBiasedByte(float d, uint32_t word, int i) 
   return d * (byte - 8388736.0f);
 }
 
+// d times the e4m3 number in byte i of the word, rounded once. d: multiplied by 2^8
+__device__ __forceinline__ float TimesFp8Byte(float d, uint32_t word, int i) {
+  const uint32_t code = word >> (8 * i);
+  // As float16, the bits give 2^-8 of the number, also for subnormal ones.
+  return d * ToFloat(F16{static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7f) << 7)});
+}
+
 // The chunks with the same scale are not known to the compiler.
 inline constexpr int kAnyShift = -1;
 
@@ -266,7 +273,7 @@ struct BlockScales {
   static constexpr PackedForm kForm = Type::kForm;
   static constexpr bool kMayHaveZeros = kForm == PackedForm::kInt4 || kForm == PackedForm::kInt8;
 
-  float scale[2][2];  // [output][first and last 16 inputs]; only Q6_K has the second
+  float scale[2][2];  // [output][first and last 16 inputs]; the second: if HasHalfScales
   float minimum[2];   // if HasMinima
   uint32_t minus_zero[2];
 
@@ -283,6 +290,9 @@ struct BlockScales {
         d_[r] = ToFloat(F16{static_cast<uint16_t>(both)});
         d_minimum_[r] = ToFloat(F16{static_cast<uint16_t>(both >> 16)});
         bytes_[r] = *reinterpret_cast<const uint4*>(header + 64 + 16 * row);
+      } else if constexpr (kForm == PackedForm::kNvFp4) {
+        d_[r] = *reinterpret_cast<const float*>(header) * 0x1p8f;
+        bytes_[r] = *reinterpret_cast<const uint4*>(header + 16 + 16 * row);
       } else if constexpr (HasSubScales(kForm)) {
         d_[r] = ToFloat(F16{*reinterpret_cast<const uint16_t*>(header + 2 * row)});
         bytes_[r] = *reinterpret_cast<const uint4*>(header + 32 + 16 * row);
@@ -313,8 +323,12 @@ struct BlockScales {
       } else if constexpr (HasSubScales(kForm)) {
         const uint4& b = bytes_[r];
         const uint32_t word = i / 2 == 0 ? b.x : i / 2 == 1 ? b.y : i / 2 == 2 ? b.z : b.w;
-        scale[r][0] = TimesBiasedByte(d_[r], word, i % 2 * 2);
-        scale[r][1] = TimesBiasedByte(d_[r], word, i % 2 * 2 + 1);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int byte = i % 2 * 2 + half;
+          scale[r][half] = kForm == PackedForm::kNvFp4 ? TimesFp8Byte(d_[r], word, byte)
+                                                       : TimesBiasedByte(d_[r], word, byte);
+        }
       } else {
         const int group = i >> shift_;
         scale[r][0] = PlainScale(scales_[r], group);
@@ -359,7 +373,7 @@ __device__ __forceinline__ void Values8(const UnitCodes<Type::kForm, T>& codes,
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     const auto half = static_cast<uint16_t>(pairs[e / 2] >> (e % 2 * 16));
-    const float scale = scales.scale[r][kForm == PackedForm::kQ6K ? e / 4 : 0];
+    const float scale = scales.scale[r][HasHalfScales(kForm) ? e / 4 : 0];
     out[e] = RoundedProduct(scale, ToFloat(T{half}));
     if constexpr (HasMinima(kForm)) out[e] -= scales.minimum[r];
   }
@@ -384,6 +398,8 @@ auto WithForm(PackedForm form, const Call& call) {
       return call(PackedType<kQ4K, kAnyShift>{});
     case kQ5K:
       return call(PackedType<kQ5K, kAnyShift>{});
+    case kNvFp4:
+      return call(PackedType<kNvFp4, kAnyShift>{});
     case kQ6K:
       break;
   }

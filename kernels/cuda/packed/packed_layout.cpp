@@ -21,6 +21,8 @@ PackedForm FormFor(Code code) {
       return PackedForm::kFp8;
     case Code::kMxFp4:
       return PackedForm::kMxFp4;
+    case Code::kNvFp4:
+      return PackedForm::kNvFp4;
     case Code::kQ4_K:
       return PackedForm::kQ4K;
     case Code::kQ5_K:
@@ -40,6 +42,11 @@ ScaleKind KindOf(const Encoding& encoding) {
   return encoding.scale == DType::kBF16 ? ScaleKind::kBF16 : ScaleKind::kF16;
 }
 
+int32_t SubScaledHeaderBytes(PackedForm form) {
+  if (form == PackedForm::kNvFp4) return 16 + kTileRows * 16;
+  return kTileRows * (HasMinima(form) ? 4 + 16 : 2 + 16);
+}
+
 constexpr int32_t RoundUp16(int32_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
@@ -48,6 +55,7 @@ bool KeepsPacked(const Encoding& encoding, int32_t cols) {
   if (!IsQuantized(encoding.code) || cols % kChunkCols != 0) return false;
   if (IsGgufBlock(encoding.code))
     return !HasSubScales(FormFor(encoding.code)) || cols % kBlockCols == 0;
+  if (encoding.code == Code::kNvFp4) return true;
   const int32_t group = encoding.group;
   return group == 0 || group == 32 || group == 64 || group == 128 || group % kBlockCols == 0;
 }
@@ -66,7 +74,7 @@ PackedPart PackedPartOf(const Encoding& encoding, int32_t rows, int32_t cols) {
                   .scale_kind = KindOf(encoding),
                   .form = FormFor(encoding.code)};
   if (HasSubScales(part.form)) {
-    part.header_bytes = kTileRows * (HasMinima(part.form) ? 4 + 16 : 2 + 16);
+    part.header_bytes = SubScaledHeaderBytes(part.form);
     return part;
   }
   if (IsGrouped(encoding.code)) {

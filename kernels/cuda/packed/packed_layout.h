@@ -6,8 +6,9 @@
 // inputs.
 //
 // Codes. The lane with g = lane / 4 and c = lane % 4 holds those that it multiplies in
-// mma.m16n8k16 (device/mma.h): of outputs g and g + 8, inputs 8c to 8c + 7 of each chunk (Q6_K: 4c
-// to 4c + 3, and 16 more than those). So a warp reads a unit in loads of 16 bytes per lane.
+// mma.m16n8k16 (device/mma.h): of outputs g and g + 8, inputs 8c to 8c + 7 of each chunk (Q6_K
+// and NVFP4: 4c to 4c + 3, and 16 more than those). So a warp reads a unit in loads of 16 bytes per
+// lane.
 //   4 bits and less of a code: [lane] {chunk 0: output g, output g + 8; chunk 1: the same}, a word
 //     of 8 codes each. Code e is at bit 16 * (e % 2) + 4 * (e / 2), as pairs of 16-bit values are.
 //   The fifth bit: [lane] a word. Byte e % 2 * 2 + (output g + 8: 1) has code e of chunk j at bit
@@ -18,6 +19,8 @@
 // 16 rows share are there once. A group of more than 256 inputs repeats its scale in each block.
 //   Q4_K, Q5_K: {scale f16, minimum f16} [16], {8 scales, 8 minima} [16], bytes.
 //   Q6_K: {scale f16} [16], {16 scales, biased by 128} [16], bytes.
+//   NVFP4: {the matrix's scale f32, 12 bytes of nothing}, {16 scales e4m3} [16]. A tile has rows of
+//     one matrix only.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +30,7 @@
 
 namespace stagecoach::kernels::cuda {
 
-enum class PackedForm : uint8_t { kInt4, kInt5, kInt8, kFp8, kMxFp4, kQ4K, kQ5K, kQ6K };
+enum class PackedForm : uint8_t { kInt4, kInt5, kInt8, kFp8, kMxFp4, kQ4K, kQ5K, kQ6K, kNvFp4 };
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkCols = 32;
@@ -44,6 +47,11 @@ constexpr bool HasMinima(PackedForm form) {
   return form == PackedForm::kQ4K || form == PackedForm::kQ5K;
 }
 constexpr bool HasSubScales(PackedForm form) { return form >= PackedForm::kQ4K; }
+// Whether each half of a chunk has a scale of its own.
+constexpr bool HasHalfScales(PackedForm form) { return form >= PackedForm::kQ6K; }
+constexpr bool IsFp4(PackedForm form) {
+  return form == PackedForm::kMxFp4 || form == PackedForm::kNvFp4;
+}
 constexpr bool HasFifthBit(PackedForm form) {
   return form == PackedForm::kInt5 || form == PackedForm::kQ5K;
 }
