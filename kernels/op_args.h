@@ -14,6 +14,7 @@
 #include "common/check.h"
 #include "common/dtype.h"
 #include "common/encoding/encoding.h"
+#include "common/key_window.h"
 #include "common/kv_block.h"
 #include "common/model/layer_kinds.h"
 #include "kernels/step_inputs.h"
@@ -194,9 +195,9 @@ struct AttentionArgs {
   int32_t group;  // KV group of the layer: selects the block tables
   Act out;        // [T, n_heads * head_dim]
   int32_t n_heads, n_kv_heads, head_dim;
-  float scale;     // score = scale * (q . k)
-  float softcap;   // score = softcap * tanh(score / softcap); 0: off
-  int32_t window;  // a row at position p sees keys (p - window, p]; 0: full attention
+  float scale;    // score = scale * (q . k)
+  float softcap;  // score = softcap * tanh(score / softcap); 0: off
+  KeyWindow window;
   // A sink is the score of one more key, which has no value and which each row sees.
   const float* sinks = nullptr;                 // [n_heads] or null
   KvOfRow kv_of_row = KvOfRow::kKeysAndValues;  // as in RopeAppendArgs

@@ -55,6 +55,10 @@ struct SigmoidGateArgs {
   int32_t n_rows;
   int32_t width;
   int32_t gate_width;  // width, or 1: one gate per row
+  // If set, row t has one gate: number chosen[t] of its gate_width.
+  const int32_t* chosen = nullptr;  // [T] or null
+
+  bool is_by_row() const { return chosen != nullptr || gate_width == 1; }
 };
 
 // Copies whole states, in the order of `copies`.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/dtype.h"
+#include "common/key_window.h"
 
 namespace stagecoach::kernels {
 
@@ -18,10 +19,10 @@ namespace stagecoach::kernels {
 inline constexpr int32_t kSampledToken = -1;
 
 struct StepLimits {
-  int32_t max_tokens = 0;        // rows per step
-  int32_t max_slots = 0;         // sequences that hold KV, and sequences per step
-  int32_t max_blocks = 0;        // per sequence and KV group
-  std::vector<int32_t> windows;  // per KV group, in tokens; 0: full attention
+  int32_t max_tokens = 0;          // rows per step
+  int32_t max_slots = 0;           // sequences that hold KV, and sequences per step
+  int32_t max_blocks = 0;          // per sequence and KV group
+  std::vector<KeyWindow> windows;  // per KV group
   int32_t n_heads = 1, n_kv_heads = 1, head_dim = 2;
   DType kv_dtype = DType::kF32;
   bool has_softcap = false;

@@ -53,7 +53,8 @@ uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv,
   const std::vector<uint64_t> block_bytes = kv.block_bytes();
   uint64_t bytes = state_bytes;
   for (size_t g = 0; g < block_bytes.size(); ++g) {
-    bytes += block_bytes[g] * BlocksOfOneSequence(spec.kv_groups[g].window, spec.max_positions);
+    bytes +=
+        block_bytes[g] * BlocksOfOneSequence(spec.kv_groups[g].window.size, spec.max_positions);
   }
   return bytes;
 }

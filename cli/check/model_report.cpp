@@ -59,7 +59,8 @@ std::string Layers(const ModelFacts& facts) {
   }
   for (const WindowFacts& group : facts.windows) {
     if (group.window == 0) continue;
-    text += fmt::format("{} {} see the last {} tokens only", lead, group.n_layers, group.window);
+    text += fmt::format("{} {} see the {} {} tokens only", lead, group.n_layers,
+                        group.window.is_chunk ? "chunk of" : "last", group.window.size);
     lead = " and";
   }
   return text;
@@ -130,7 +131,9 @@ void AddJson(const ModelFacts& facts, json::object& object) {
   object["layers"] = facts.n_layers();
   json::array& windows = object["windows"].emplace_array();
   for (const WindowFacts& group : facts.windows) {
-    windows.push_back(json::object{{"window", group.window}, {"layers", group.n_layers}});
+    windows.push_back(json::object{{"window", group.window.size},
+                                   {"is_chunk", group.window.is_chunk},
+                                   {"layers", group.n_layers}});
   }
   object["parameters"] = facts.n_parameters;
   object["dtype"] = facts.encodings.front().name;

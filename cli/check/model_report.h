@@ -21,7 +21,7 @@ struct Finding {
 };
 
 struct WindowFacts {
-  int32_t window = 0;  // tokens; 0: all
+  KeyWindow window;
   int32_t n_layers = 0;
 };
 

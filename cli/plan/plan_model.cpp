@@ -94,7 +94,7 @@ uint64_t BytesOfSequence(const ModelSpec& spec, const worker::KvCache& kv, int32
   const std::vector<uint64_t> block_bytes = kv.block_bytes();
   uint64_t bytes = 0;
   for (size_t g = 0; g < block_bytes.size(); ++g) {
-    bytes += block_bytes[g] * check::BlocksOfOneSequence(spec.kv_groups[g].window, n_tokens);
+    bytes += block_bytes[g] * check::BlocksOfOneSequence(spec.kv_groups[g].window.size, n_tokens);
   }
   return bytes;
 }
@@ -169,8 +169,8 @@ int64_t SequencesAtOnce(const ModelSpec& spec, const router::KvPlan& kv, int32_t
   if (kv.max_model_len < context_tokens) return 0;
   auto n = static_cast<uint64_t>(kv.max_sequences);
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
-    n = std::min(
-        n, kv.n_blocks[g] / check::BlocksOfOneSequence(spec.kv_groups[g].window, context_tokens));
+    n = std::min(n, kv.n_blocks[g] /
+                        check::BlocksOfOneSequence(spec.kv_groups[g].window.size, context_tokens));
   }
   return static_cast<int64_t>(n);
 }

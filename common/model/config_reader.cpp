@@ -148,6 +148,12 @@ bool ConfigReader::Bool(std::string_view key, bool or_else) {
   return or_else;
 }
 
+bool ConfigReader::BoolOrNumber(std::string_view key, bool or_else) {
+  const json::value* value = Find(key);
+  if (value == nullptr || !value->is_number()) return Bool(key, or_else);
+  return value->to_number<double>() != 0;
+}
+
 std::string ConfigReader::String(std::string_view key, std::string_view or_else) {
   const json::value* value = Find(key);
   if (value == nullptr) return std::string(or_else);

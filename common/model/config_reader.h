@@ -40,6 +40,8 @@ class ConfigReader {
   double Number(std::string_view key, double min, double max,
                 std::optional<double> or_else = std::nullopt);
   bool Bool(std::string_view key, bool or_else);
+  // The same, where some files have a number: all but 0 are true.
+  bool BoolOrNumber(std::string_view key, bool or_else);
   std::string String(std::string_view key, std::string_view or_else);
   std::vector<std::string> Strings(std::string_view key);                          // absent: empty
   std::vector<double> Numbers(std::string_view key);                               // absent: empty

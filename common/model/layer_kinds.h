@@ -37,10 +37,11 @@ struct ClampedGlu {
 struct QueryScaling {
   float beta = 0;  // 0: off
   int32_t step = 1;
+  int32_t offset = 0;  // added to positions
 
   float At(int32_t position) const {
     if (beta == 0) return 1;
-    const int32_t n_steps = position / step;
+    const int32_t n_steps = (position + offset) / step;
     return 1 + beta * std::log1p(static_cast<float>(n_steps));
   }
 };

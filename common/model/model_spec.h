@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "common/key_window.h"
 #include "common/model/layer_inputs_spec.h"
 #include "common/model/layer_kinds.h"
 #include "common/model/quantization.h"
@@ -47,10 +48,12 @@ struct RopeSpec {
 };
 
 struct LayerSpec {
-  int32_t kv_group = 0;      // index into ModelSpec::kv_groups
-  int32_t rope = 0;          // index into ModelSpec::ropes; unused with learned positions
-  bool has_experts = false;  // experts replace the MLP, unless ExpertSpec::beside_mlp
-  int32_t mlp_width = 0;     // intermediate size of its MLP; 0: the model's
+  int32_t kv_group = 0;  // index into ModelSpec::kv_groups
+  // Index into ModelSpec::ropes; unused with learned positions. -1: the layer has no rotation.
+  int32_t rope = 0;
+  bool scales_queries = false;  // by ModelSpec::query_scaling
+  bool has_experts = false;     // experts replace the MLP, unless ExpertSpec::beside_mlp
+  int32_t mlp_width = 0;        // intermediate size of its MLP; 0: the model's
   // >= 0: the layer attends to the keys and values of this earlier layer, which has the same KV
   // group, and has none of its own. Both layers are on one stage.
   int32_t kv_source = -1;
@@ -66,6 +69,9 @@ struct ExpertSpec {
   bool weights_over_used = true;  // the weights of the used experts sum to 1
   bool router_bias = false;
   bool biases = false;  // of each expert's matrices
+  // The expert's input is multiplied by the sigmoid of its logit, and its output has no weight
+  // (Llama 4). Then n_used is 1.
+  bool scales_input = false;
   // Scores by sigmoid in place of the softmax, with TensorNames::router_correction if it is set.
   std::optional<SigmoidRouting> sigmoid;
   // The experts of a layer stand beside its MLP (Gemma 4). Both have the same input before the
@@ -77,7 +83,7 @@ struct ExpertSpec {
 // Layers that allocate and free KV blocks together. There is one block table per sequence and
 // group.
 struct KvGroupSpec {
-  int32_t window = 0;  // a position attends to itself and window - 1 before it; 0: all
+  KeyWindow window;
   // The group's layers have these sizes; 0: the model's.
   int32_t n_kv_heads = 0;
   int32_t head_dim = 0;
@@ -119,9 +125,11 @@ struct TensorNames {
   // the experts' weights. layer_scale: one number, by which a layer's output is multiplied.
   std::string sinks, router_correction, router_norm, expert_scales, layer_scale;
   // The whole names of tensors that hold all experts: those of gate and up have the outputs of both
-  // in turns, and names of biases end with "_bias". In place of the names by expert. Unless they
-  // are MXFP4, matrices are stored as [experts, inputs, outputs].
+  // in turns, or those of gate before those of up. Names of biases end with "_bias". In place of
+  // the names by expert, if there are none of these or the checkpoint lacks them. Unless they are
+  // MXFP4, matrices are stored as [experts, inputs, outputs].
   std::string stacked_gate_up, stacked_down;
+  bool gate_before_up = false;
   // The whole names of tensors with the matrices of all experts, gate and up fused: [n_experts,
   // 2 X, H] and [n_experts, H, X]. A checkpoint may have these in place of the expert_ ones.
   std::string fused_expert_up, fused_expert_down;
@@ -147,12 +155,16 @@ struct ModelSpec {
   NormPlacement norm_placement = NormPlacement::kBefore;
   bool qk_norm = false;            // per-head RMS norm of q and k before the rotation
   bool qk_norm_all_heads = false;  // that norm is over all heads of q, and of k
+  bool plain_qk_norm = false;      // that norm has no weight, and only layers with rotation have it
   bool v_norm = false;             // per-head RMS norm of v, without a weight
   bool attn_sinks = false;         // each head has the score of one more key, without a value
-  QueryScaling query_scaling;
-  ClampedGlu clamped_glu;  // of the experts, in place of `activation`
+  QueryScaling query_scaling;      // see LayerSpec::scales_queries
+  ClampedGlu clamped_glu;          // of the experts, in place of `activation`
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool transposed_linears = false;  // GPT-2 stores the layers' matrices as [inputs, outputs]
+  // The checkpoint is for a rotation of neighbouring values of a head (Llama 4): the rows of q and
+  // k are brought into the order of its halves.
+  bool neighbours_rotate = false;
   bool tied_embedding = false;
   float embed_scale = 1.0f;   // Gemma: sqrt(hidden_size), rounded like the reference
   float attn_scale = 0.0f;    // usually 1 / sqrt(head_dim)

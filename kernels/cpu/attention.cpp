@@ -111,14 +111,13 @@ class TileRun {
   struct Tokens {
     size_t begin, end;
   };
-  // The tokens that see any of the keys [first, last]: positions `first` to last + window - 1.
+  // The tokens that see any of the keys [first, last].
   Tokens Seeing(int32_t first, int32_t last) const {
     const auto token = [this](int64_t position) {
       return static_cast<size_t>(
           std::clamp<int64_t>(position - tile_.first_position, 0, tile_.n_tokens));
     };
-    const int64_t past = args_.window > 0 ? int64_t{last} + args_.window : INT64_MAX / 2;
-    return {token(first), std::max(token(first), token(past))};
+    return {token(first), std::max(token(first), token(args_.window.EndOf(last)))};
   }
 
   void LoadQueries() {
@@ -151,7 +150,7 @@ class TileRun {
 
   // Processes the keys [first_key, first_key + 64) for `tokens`, each of which sees one of them.
   void Step(int32_t first_key, Tokens tokens, const TileState& state) {
-    const int32_t oldest = FirstVisible(Position(tokens.begin), args_.window);
+    const int32_t oldest = args_.window.First(Position(tokens.begin));
     const int32_t latest = Position(tokens.end - 1);
     const int32_t end_key = first_key + static_cast<int32_t>(kStepTokens);
     const size_t begin = static_cast<size_t>(std::max(0, oldest - first_key)) / kBlock;
@@ -170,7 +169,7 @@ class TileRun {
     for (size_t token = tokens.begin; token < tokens.end; ++token) {
       const int32_t position = Position(token);
       const size_t first =
-          static_cast<size_t>(std::max(0, FirstVisible(position, args_.window) - first_key));
+          static_cast<size_t>(std::max(0, args_.window.First(position) - first_key));
       const size_t last = static_cast<size_t>(std::min(position, end_key - 1) - first_key);
       for (size_t r = token * group_; r < (token + 1) * group_; ++r) {
         SoftmaxStep(scores_ + r * kStepTokens, first / kBlock * kBlock,

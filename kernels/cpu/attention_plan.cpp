@@ -24,7 +24,7 @@ void PlanAttention(const AttentionArgs& args, int n_threads, AttentionPlan* plan
       const int32_t offset = tile * plan->tile_tokens;
       const int32_t tokens = std::min(plan->tile_tokens, n_tokens - offset);
       const int32_t position = step.seq_positions[seq] + offset;
-      const int32_t first_split = FirstVisible(position, args.window) / kSplitTokens;
+      const int32_t first_split = args.window.First(position) / kSplitTokens;
       const int32_t last_split = (position + tokens - 1) / kSplitTokens;
       for (int32_t kv_head = 0; kv_head < args.n_kv_heads; ++kv_head) {
         plan->tiles.push_back({.seq = seq,

@@ -35,11 +35,6 @@ struct AttentionPlan {
   std::vector<int32_t> tile_of_split;
 };
 
-// The oldest position that the row at `position` sees.
-constexpr int32_t FirstVisible(int32_t position, int32_t window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
-}
-
 // Rewrites `plan` and reuses its memory. Within a sequence the latest rows come first, because they
 // see the most keys.
 void PlanAttention(const AttentionArgs& args, int n_threads, AttentionPlan* plan);

@@ -12,8 +12,8 @@ namespace {
 void CheckSequence(AttentionConfig config, int32_t n, const std::string& target) {
   config.forgets_blocks = true;
   INFO(target << " heads " << config.n_heads << "/" << config.n_kv_heads << " dim "
-              << config.head_dim << " window " << config.window << " cap " << config.softcap << " "
-              << DTypeName(config.dtype) << " tokens " << n);
+              << config.head_dim << " window " << config.window.size << " cap " << config.softcap
+              << " " << DTypeName(config.dtype) << " tokens " << n);
   const std::vector<float> qkv = RandomFloats(static_cast<size_t>(n * config.qkv_width()), 5);
   const int32_t n_blocks = n / 16 + 2;
   auto reference = MakeReferenceOps();
@@ -67,7 +67,7 @@ TEST_CASE("Attention: sinks, queries scaled by position, norms over all heads") 
 TEST_CASE("Attention: cache dtypes, windows and soft caps") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  const int32_t window = GENERATE(0, 1, 16, 33, 100);
+  const KeyWindow window = GENERATE(values<KeyWindow>({0, 1, 16, 33, 100, {16, true}, {33, true}}));
   const float softcap = GENERATE(0.0f, 2.0f);
   const bool rope_and_norm = GENERATE(false, true);
   CheckSequence(
@@ -77,7 +77,7 @@ TEST_CASE("Attention: cache dtypes, windows and soft caps") {
 
 TEST_CASE("Attention: a long context in several splits") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
-  const int32_t window = GENERATE(0, 300);
+  const KeyWindow window = GENERATE(values<KeyWindow>({0, 300, {300, true}}));
   CheckSequence({.n_heads = 2, .head_dim = 16, .window = window, .rope_and_norm = false}, 601,
                 target);
 }
@@ -86,7 +86,7 @@ TEST_CASE("Attention: a sequence does not depend on the others in its step") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const AttentionConfig config{.n_heads = 6,
                                .n_kv_heads = 2,
-                               .window = GENERATE(0, 40),
+                               .window = GENERATE(values<KeyWindow>({0, 40, {40, true}})),
                                .rope_and_norm = true,
                                .forgets_blocks = true};
   auto ops = MakeCpuOpsFor(target, 3);

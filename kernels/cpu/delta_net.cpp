@@ -331,15 +331,17 @@ HWY_INLINE size_t SigmoidGateSpan(float* x, const float* gate, size_t i, size_t 
 }
 
 absl::Status SigmoidGate(const SigmoidGateArgs& args, CpuContext& context) {
-  SC_CHECK(args.gate_width == args.width || args.gate_width == 1);
+  SC_CHECK(args.is_by_row() || args.gate_width == args.width);
   const auto width = static_cast<size_t>(args.width);
   RunPieces(*context.pool, static_cast<size_t>(args.n_rows), width,
             [&](size_t begin, size_t end) HWY_ATTR {
               for (size_t row = begin; row < end; ++row) {
                 float* const x = args.x.f32() + row * width;
-                if (args.gate_width == 1) {
+                if (args.is_by_row()) {
                   const hn::CappedTag<float, 1> d;
-                  const float factor = hn::GetLane(Sigmoid(d, hn::LoadU(d, args.gate + row)));
+                  const float* gate = args.gate + row * static_cast<size_t>(args.gate_width);
+                  if (args.chosen != nullptr) gate += args.chosen[row];
+                  const float factor = hn::GetLane(Sigmoid(d, hn::LoadU(d, gate)));
                   ScaleSpan<1>(x, factor, ScaleSpan<16>(x, factor, 0, width), width);
                 } else {
                   const float* const gate = args.gate + row * width;

@@ -153,6 +153,8 @@ TEST_CASE("Gates equal the reference") {
                       .n_kv_heads = kKvHeads,
                       .head_dim = kDim});
     std::vector<float> x(kRows * kWidth, 1.0f), by_row(kRows * kWidth, 2.0f);
+    std::vector<float> by_choice(kRows * kWidth, 3.0f);
+    const std::vector<int32_t> chosen = {4, 0, kWidth - 1, 7, 4};
     device.SigmoidGate({.x = x.data(),
                         .gate = gate.data(),
                         .n_rows = kRows,
@@ -163,6 +165,13 @@ TEST_CASE("Gates equal the reference") {
                         .n_rows = kRows,
                         .width = kWidth,
                         .gate_width = 1});
+    device.SigmoidGate({.x = by_choice.data(),
+                        .gate = gate.data(),
+                        .n_rows = kRows,
+                        .width = kWidth,
+                        .gate_width = kWidth,
+                        .chosen = chosen.data()});
+    qkv.insert(qkv.end(), by_choice.begin(), by_choice.end());
     qkv.insert(qkv.end(), x.begin(), x.end());
     qkv.insert(qkv.end(), by_row.begin(), by_row.end());
     return qkv;

@@ -139,7 +139,9 @@ void ReferenceSplitGate(const SplitGateArgs& args) {
 void ReferenceSigmoidGate(const SigmoidGateArgs& args) {
   float* const x = args.x.f32();
   for (int64_t i = 0; i < int64_t{args.n_rows} * args.width; ++i) {
-    const float gate = args.gate[args.gate_width == 1 ? i / args.width : i];
+    const int64_t row = i / args.width;
+    const int64_t of_row = args.chosen != nullptr ? args.chosen[row] : 0;
+    const float gate = args.gate[args.is_by_row() ? row * args.gate_width + of_row : i];
     x[i] = static_cast<float>(x[i] * Sigmoid(gate));
   }
 }

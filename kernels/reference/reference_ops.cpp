@@ -262,7 +262,7 @@ class ReferenceOps final : public Ops {
           static_cast<size_t>(step.seq_slots[s]) * static_cast<size_t>(step.block_table_stride);
       for (int32_t t = step.seq_starts[s]; t < step.seq_starts[s + 1]; ++t) {
         const int32_t last = step.seq_positions[s] + t - step.seq_starts[s];
-        const int32_t first = args.window > 0 ? std::max(0, last - args.window + 1) : 0;
+        const int32_t first = args.window.First(last);
         for (int32_t h = 0; h < args.n_heads; ++h) {
           const float* q = args.qkv.f32() + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
           const auto index = [&](int32_t position) {

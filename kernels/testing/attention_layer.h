@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "common/key_window.h"
 #include "kernels/testing/values.h"
 
 namespace stagecoach::kernels {
 
 struct AttentionConfig {
   int32_t n_heads = 4, n_kv_heads = 1, head_dim = 64;
-  int32_t window = 0;
+  KeyWindow window;
   float softcap = 0;
   DType dtype = DType::kBF16;
   bool rope_and_norm = false;
@@ -117,9 +118,8 @@ class AttentionLayer {
       const int32_t slot = kMaxChunks - 1 - static_cast<int32_t>(seqs.size());
       seqs.push_back({slot, chunk.position, chunk.n_tokens});
       n_tokens += chunk.n_tokens;
-      const int32_t oldest = config_.forgets_blocks && config_.window > 0
-                                 ? std::max(0, chunk.position - config_.window + 1) / 16
-                                 : 0;
+      const int32_t oldest =
+          config_.forgets_blocks ? config_.window.First(chunk.position) / kBlockTokens : 0;
       for (int32_t b = 0; b < (chunk.position + chunk.n_tokens + 15) / 16; ++b) {
         const int32_t block = block_order_[static_cast<size_t>(chunk.first_block + b)];
         blocks.push_back({0, slot, b, b >= oldest ? block : -1});

@@ -56,10 +56,11 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
       static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens));
   for (size_t g = 0; g < config.kv_groups.size(); ++g) {
     const auto& group = config.kv_groups[g];
-    if (group.window < 0 || group.n_blocks > std::numeric_limits<uint32_t>::max() / kBlockTokens) {
+    if (group.window.size < 0 ||
+        group.n_blocks > std::numeric_limits<uint32_t>::max() / kBlockTokens) {
       return absl::InvalidArgumentError(absl::StrCat("scheduler: KV group ", g, " has a window of ",
-                                                     group.window, " tokens and ", group.n_blocks,
-                                                     " blocks"));
+                                                     group.window.size, " tokens and ",
+                                                     group.n_blocks, " blocks"));
     }
     const uint32_t n_needed = KvBlocks({{group.window, 0}}, max_chunk)
                                   .MostHeld(0, static_cast<uint32_t>(config.max_model_len));
@@ -261,7 +262,7 @@ SchedulerSnapshot SchedulerCore::Snapshot() const {
   snapshot.in_flight_ms = state_.InFlightMs();
   const KvBlocks& kv = state_.kv();
   for (int g = 0; g < kv.n_groups(); ++g) {
-    snapshot.kv.push_back({static_cast<int32_t>(kv.window(g)), kv.n_total(g), kv.n_free(g)});
+    snapshot.kv.push_back({kv.window(g).size, kv.n_total(g), kv.n_free(g)});
   }
   snapshot.down = down_;
   return snapshot;

@@ -32,8 +32,7 @@ KvBlocks::KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t
     states_.emplace(BlockPool(*n_saved_states), std::vector<uint64_t>(*n_saved_states));
   SC_CHECK(events_ == nullptr || !tree_.scope().empty());
   for (const auto& group : groups) {
-    groups_.push_back({static_cast<uint32_t>(group.window),
-                       BlockPool(static_cast<uint32_t>(group.n_blocks)),
+    groups_.push_back({group.window, BlockPool(static_cast<uint32_t>(group.n_blocks)),
                        std::vector<uint64_t>(group.n_blocks)});
   }
 }
@@ -48,11 +47,12 @@ double KvBlocks::FreeFraction() const {
 
 uint32_t KvBlocks::MostHeld(int group, uint32_t n_tokens) const {
   const uint32_t all = BlocksFor(n_tokens);
-  const uint32_t window = groups_[group].window;
+  const KeyWindow window = groups_[group].window;
   if (window == 0) return all;
-  // A chunk's first row reads window - 1 positions before it, and so does the oldest decode in
-  // flight. n consecutive positions touch at most (n + 14) / 16 + 1 blocks.
-  const uint64_t n_visible = uint64_t{window} - 1 + std::max(max_chunk_tokens_, kMostDecodes + 1);
+  // A chunk's first row reads at most size - 1 positions before it, and so does the oldest decode
+  // in flight. n consecutive positions touch at most (n + 14) / 16 + 1 blocks.
+  const uint64_t n_visible =
+      static_cast<uint64_t>(window.size) - 1 + std::max(max_chunk_tokens_, kMostDecodes + 1);
   return static_cast<uint32_t>(
       std::min<uint64_t>(all, (n_visible + kBlockTokens - 2) / kBlockTokens + 1));
 }
@@ -84,9 +84,8 @@ void KvBlocks::Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta) {
 }
 
 uint32_t KvBlocks::FirstSeen(int group, uint32_t next_position) const {
-  const uint32_t window = groups_[group].window;
-  return window == 0 || next_position + 1 <= window ? 0
-                                                    : (next_position + 1 - window) / kBlockTokens;
+  const int32_t first = groups_[group].window.First(static_cast<int32_t>(next_position));
+  return static_cast<uint32_t>(first) / kBlockTokens;
 }
 
 std::vector<PrefixTree::Node*> KvBlocks::UsablePath(const std::string& salt,

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/key_window.h"
 #include "router/scheduler/block_pool.h"
 #include "router/scheduler/kv_events.h"
 #include "router/scheduler/prefix_tree.h"
@@ -108,7 +109,7 @@ class KvBlocks {
            const KvEventOptions& events = {}, std::optional<uint32_t> n_saved_states = {});
 
   int n_groups() const { return static_cast<int>(groups_.size()); }
-  uint32_t window(int group) const { return groups_[group].window; }
+  KeyWindow window(int group) const { return groups_[group].window; }
   uint32_t n_total(int group) const { return groups_[group].pool.n_total(); }
   uint32_t n_free(int group) const { return groups_[group].pool.n_free(); }
   uint32_t n_holders(int group, uint32_t id) const { return groups_[group].pool.n_holders(id); }
@@ -241,7 +242,7 @@ class KvBlocks {
   void FreeState(const SavedState& saved);
 
   struct Group {
-    uint32_t window;  // tokens; 0: full attention
+    KeyWindow window;
     BlockPool pool;
     std::vector<uint64_t> filled_by;  // by block, if remembered: the last step that may fill it
   };

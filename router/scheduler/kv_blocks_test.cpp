@@ -53,9 +53,9 @@ TEST_CASE("Tables grow by the missing positions, in every group") {
 }
 
 TEST_CASE("A window keeps exactly the blocks that the next row sees") {
-  // The row at position p reads positions (p - window, p].
-  for (uint32_t window : {1u, 15u, 16u, 17u, 40u}) {
-    KvBlocks kv({{.window = static_cast<int32_t>(window), .n_blocks = 32}}, 1);
+  for (const KeyWindow window : std::initializer_list<KeyWindow>{
+           1, 15, 16, 17, 40, {1, true}, {15, true}, {16, true}, {40, true}}) {
+    KvBlocks kv({{.window = window, .n_blocks = 32}}, 1);
     BlockTables tables(1);
     RememberedPrefix prefix;
     for (uint32_t next = 1; next <= 300; ++next) {
@@ -63,7 +63,7 @@ TEST_CASE("A window keeps exactly the blocks that the next row sees") {
       kv.Grow(tables, next, delta);
       REQUIRE(tables[0].n_held() <= kv.MostHeld(0, next));
       kv.ReturnBehindWindows(tables, next);
-      const uint32_t first_seen = next + 1 > window ? next + 1 - window : 0;
+      const auto first_seen = static_cast<uint32_t>(window.First(static_cast<int32_t>(next)));
       REQUIRE(tables[0].n_returned ==
               std::min<uint32_t>(first_seen / kBlockTokens, BlocksFor(next)));
     }

@@ -27,6 +27,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/flags/pipeline_flags.h"
+#include "common/key_window.h"
 #include "common/kv_beside.h"
 #include "router/scheduler/kv_events.h"
 #include "router/scheduler/request.h"
@@ -53,7 +54,7 @@ struct SchedulerConfig : SchedulerFlags {
   int32_t break_even_rows = kCpuBreakEvenRows;
   int32_t max_model_len = 2048;  // tokens
   struct KvGroup {
-    int32_t window = 0;  // tokens; 0: full attention
+    KeyWindow window;
     uint64_t n_blocks = 0;
   };
   std::vector<KvGroup> kv_groups;

@@ -24,7 +24,7 @@ size_t WidestGroup(std::span<const KvGroupSpec> groups) {
   size_t widest = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].window == 0) return g;
-    if (groups[g].window > groups[widest].window) widest = g;
+    if (groups[g].window.size > groups[widest].window.size) widest = g;
   }
   return widest;
 }
@@ -37,10 +37,10 @@ std::vector<uint64_t> BlocksByGroup(std::span<const KvGroupSpec> groups, uint64_
     if (g == widest || groups[g].window == 0) continue;
     // Not all sequences can prefill in the same step. There must be enough blocks for one sequence
     // at least.
-    const auto window = uint64_t(groups[g].window);
+    const auto window = uint64_t(groups[g].window.size);
     const uint64_t most = uint64_t(limits.max_sequences) * (BlocksFor(window) + 2) +
                           std::max(BlocksFor(uint64_t(limits.max_batched_tokens)),
-                                   WindowBlocks(groups[g].window, limits));
+                                   WindowBlocks(groups[g].window.size, limits));
     blocks[g] = std::min(n, most);
   }
   return blocks;
@@ -136,7 +136,7 @@ absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
   }
 
   // If every layer has a window, a sequence of any length needs only the window's blocks.
-  const int32_t widest_window = groups[WidestGroup(groups)].window;
+  const int32_t widest_window = groups[WidestGroup(groups)].window.size;
   uint64_t n_needed = BlocksFor(uint64_t(limits.max_model_len));
   if (widest_window > 0) n_needed = std::min(n_needed, WindowBlocks(widest_window, limits));
   KvPlan plan{.n_blocks = BlocksByGroup(groups, n, limits),

@@ -163,7 +163,7 @@ TEST_CASE("the pool is the largest that fits, for random sizes") {
       for (const StageKvMemory& stage : stages) {
         uint64_t bytes = 0;
         for (size_t g = 0; g < groups.size(); ++g) {
-          const auto window = uint64_t(groups[g].window);
+          const auto window = uint64_t(groups[g].window.size);
           const uint64_t chunks = std::max<uint64_t>(48 / 16, (window + 32 + 15) / 16 + 2);
           const uint64_t by_window = 4 * ((window + 15) / 16 + 2) + chunks;
           bytes += stage.block_bytes[g] * (g == 0 ? n : std::min(n, by_window));

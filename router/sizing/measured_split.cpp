@@ -28,7 +28,7 @@ class Stages {
         table_(static_cast<double>(spec.vocab_size) * spec.embed_size),
         keys_before_(1, 0.0) {
     for (const LayerSpec& layer : spec.layers) {
-      const int32_t window = spec.kv_groups[layer.kv_group].window;
+      const int32_t window = spec.kv_groups[layer.kv_group].window.size;
       const int32_t n_seen =
           window == 0 ? demand.sequence_tokens : std::min(window, demand.sequence_tokens);
       const int32_t n_keys = layer.kv_source >= 0 ? 0 : n_seen;

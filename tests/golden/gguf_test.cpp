@@ -85,8 +85,8 @@ TestGguf Convert(const std::string& model_dir, const ModelSpec& spec, const std:
     file.String(name + ".rope.scaling.type", "linear");
     file.Float(name + ".rope.scaling.factor", static_cast<float>(spec.ropes[0].factor));
   }
-  if (spec.kv_groups[0].window > 0) {
-    uint("attention.sliding_window", spec.kv_groups[0].window);
+  if (spec.kv_groups[0].window.size > 0) {
+    uint("attention.sliding_window", spec.kv_groups[0].window.size);
   }
   auto files = worker::CheckpointFiles::Open(model_dir);
   REQUIRE(files.ok());

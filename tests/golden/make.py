@@ -295,6 +295,28 @@ def gemma4_e():
     )  # fmt: skip
 
 
+def llama4_sizes(**more):
+    return transformers.Llama4TextConfig(**{
+        **sizes(2, 1), "intermediate_size": 16, "intermediate_size_mlp": 48, "num_local_experts": 4, "attention_chunk_size": 20,
+        "floor_scale": 10, "attn_scale": 0.3, **more,
+    })  # fmt: skip
+
+
+def llama4():
+    # Like Scout. Layer 2 has no rotation. Its chunks are no multiple of KV blocks.
+    scaling = dict(
+        rope_type="llama3", rope_theta=1e4, factor=4.0, low_freq_factor=1.0, high_freq_factor=1.0,
+        original_max_position_embeddings=32,
+    )  # fmt: skip
+    return llama4_sizes(no_rope_layers=[1, 1, 0, 1], rope_parameters=scaling)
+
+
+def llama4_dense():
+    # Like Maverick: experts in every other layer, and no norms of q and k.
+    rope = dict(rope_type="default", rope_theta=1e4)
+    return llama4_sizes(interleave_moe_layer_step=2, use_qk_norm=False, attention_chunk_size=32, rope_parameters=rope)
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -324,15 +346,17 @@ MODELS = {
     "gemma4": (gemma4, torch.bfloat16, False, "5GB"),
     "gemma4-moe": (gemma4_moe, torch.bfloat16, False, "5GB"),
     "gemma4-e": (gemma4_e, torch.bfloat16, False, "5GB"),
+    "llama4": (llama4, torch.bfloat16, False, "5GB"),
+    "llama4-dense": (llama4_dense, torch.bfloat16, False, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
-MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe"}
+MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llama4"}
 
 
 # These models' seeds are not 100 plus their place in the list. With the seeds of those with experts, no row has two experts,
 # or groups of them, whose scores are nearly the same: rounding would choose between them.
 SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120, "qwen3-next": 116,
-         "qwen3-5": 117, "qwen3-5-moe": 118}
+         "qwen3-5": 117, "qwen3-5-moe": 118, "llama4": 303, "llama4-dense": 307}
 
 
 @torch.no_grad()
@@ -357,8 +381,11 @@ def randomise(model, dtype, seed):
             ends_block = name.removesuffix(".weight").endswith(
                 ("o_proj", "out_proj", "down_proj", "fc2", "c_proj")
             )
-            # GPT-2's Conv1D and gpt-oss's experts are [inputs, outputs]; all other matrices are [outputs, inputs].
-            inputs_first = ".c_" in name or (".experts." in name and getattr(model.config, "swiglu_limit", 0))
+            # GPT-2's Conv1D and the experts of gpt-oss and Llama 4 are [inputs, outputs]; all other matrices are [outputs,
+            # inputs].
+            inputs_first = ".c_" in name or (
+                ".experts." in name and model.config.model_type in ("gpt_oss", "llama4_text")
+            )
             n_inputs = weight.shape[-2 if inputs_first else -1]
             weight.copy_((end_gain if ends_block else 1.2) * noise / n_inputs**0.5)
         weight.copy_(weight.to(dtype).float())
@@ -388,13 +415,16 @@ def spell_as_before(config_file):
 
 
 def wrap_as_multimodal(folder, prefix):
-    """The form of the published files: the text model's keys in a section, its tensors under model.language_model, the
-    experts of a layer in one tensor, tensors of other parts beside them."""
+    """The form of the published files: the text model's keys in a section, its tensors under model.language_model
+    (Llama 4: language_model.model), the experts of a layer in one tensor, tensors of other parts beside them."""
     file = folder / "model.safetensors"
     tensors = {}
     experts = {}
     for name, tensor in safetensors.torch.load_file(file).items():
-        name = name.replace("model.", "model.language_model.", 1)
+        if prefix == "Llama4":
+            name = f"language_model.{name}"
+        else:
+            name = name.replace("model.", "model.language_model.", 1)
         match = re.fullmatch(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight", name)
         if match:
             experts.setdefault(match[1], {})[int(match[2]), match[3]] = tensor

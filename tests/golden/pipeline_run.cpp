@@ -90,7 +90,6 @@ void PipelineRun::Step(std::span<const Chunk> chunks, worker::LogitRows logit_ro
     ids.insert(ids.end(), sequence.ids.begin() + sequence.n_done, sequence.ids.begin() + end);
     seqs.push_back({sequence.slot, sequence.n_done, chunk.n_tokens});
     for (size_t g = 0; g < free_blocks_.size(); ++g) {
-      const int32_t window = spec().kv_groups[g].window;
       std::vector<int32_t>& blocks = sequence.blocks[g];
       while (static_cast<int32_t>(blocks.size()) * kBlockTokens < end) {
         const int32_t index = static_cast<int32_t>(blocks.size());
@@ -98,7 +97,7 @@ void PipelineRun::Step(std::span<const Chunk> chunks, worker::LogitRows logit_ro
         new_blocks.push_back({static_cast<int32_t>(g), sequence.slot, index, blocks.back()});
       }
       // Frees the blocks that no row of this step can see, as the scheduler does.
-      const int32_t first_seen = window > 0 ? std::max(0, sequence.n_done - window + 1) : 0;
+      const int32_t first_seen = spec().kv_groups[g].window.First(sequence.n_done);
       for (int32_t b = 0; b < first_seen / kBlockTokens; ++b) {
         if (blocks[static_cast<size_t>(b)] < 0) continue;
         free_blocks_[g].insert(free_blocks_[g].begin(), blocks[static_cast<size_t>(b)]);

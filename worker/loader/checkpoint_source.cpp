@@ -69,6 +69,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
   std::unique_ptr<WeightSource> source =
       std::make_unique<CheckpointSource>(std::move(found.placed));
   if (adapter) source = MergeAdapter(std::move(source), *std::move(adapter), requests);
+  source = ReorderHeads(std::move(source), requests);
   if (!options.quantize_to) return source;
   return QuantizeLinears(std::move(source), *options.quantize_to, requests);
 }

@@ -15,9 +15,9 @@ class MxFp4Matrix final : public QuantizedMatrix {
  public:
   MxFp4Matrix(const LayerTensors& tensors, MappedTensor blocks, MappedTensor scales)
       : cols_(tensors.cols),
-        step_(static_cast<size_t>(tensors.place.n_turns)),
-        first_(static_cast<size_t>(tensors.place.expert) * tensors.rows * step_ +
-               static_cast<size_t>(tensors.place.turn)),
+        step_(static_cast<size_t>(tensors.place.step())),
+        first_(static_cast<size_t>(tensors.place.expert * tensors.place.n_turns) * tensors.rows +
+               static_cast<size_t>(tensors.place.first_row(static_cast<int64_t>(tensors.rows)))),
         blocks_(std::move(blocks)),
         scales_(std::move(scales)) {
     encoding_ = MxFp4Encoding();

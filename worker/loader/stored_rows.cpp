@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/encoding/rows.h"
+#include "worker/loader/interleaved_row.h"
 #include "worker/loader/side_by_side.h"
 
 namespace stagecoach::worker {
@@ -26,12 +27,6 @@ void CopyColumns(const std::byte* from, uint64_t from_cols, uint64_t first_row, 
       }
     }
   }
-}
-
-// Returns the position in the file of the model's row `row` (StoredTensor::interleaved_head).
-int64_t InterleavedRow(int64_t row, int64_t head) {
-  const int64_t within = row % head, half = head / 2;
-  return row - within + within % half * 2 + within / half;
 }
 
 // A PlacedTensor has a code that is known.
@@ -173,10 +168,11 @@ RowsView RowReader::OfExpert(const PlacedTensor& tensor, int64_t first_row, int6
   const uint64_t n_cols = tensor.is_vector ? 1 : static_cast<uint64_t>(tensor.cols);
   const uint64_t rows = static_cast<uint64_t>(tensor.is_vector ? tensor.cols : tensor.rows);
   const uint64_t n = tensor.is_vector ? rows : static_cast<uint64_t>(n_rows);
-  const uint64_t step = static_cast<uint64_t>(tensor.place.n_turns);
-  const uint64_t first =
-      static_cast<uint64_t>(first_row) * step + static_cast<uint64_t>(tensor.place.turn);
-  const uint64_t bytes = rows * step * n_cols * element;  // of one expert
+  const uint64_t all_rows = rows * static_cast<uint64_t>(tensor.place.n_turns);  // of one expert
+  const uint64_t step = static_cast<uint64_t>(tensor.place.step());
+  const uint64_t first = static_cast<uint64_t>(first_row) * step +
+                         static_cast<uint64_t>(tensor.place.first_row(static_cast<int64_t>(rows)));
+  const uint64_t bytes = all_rows * n_cols * element;
   const uint64_t begin = tensor.stored->begin + static_cast<uint64_t>(tensor.place.expert) * bytes;
   SC_CHECK(begin + bytes <= tensor.stored->end);
   const std::byte* const from = tensor.file->mapped->bytes().data() + begin;
@@ -184,15 +180,15 @@ RowsView RowReader::OfExpert(const PlacedTensor& tensor, int64_t first_row, int6
   std::byte* const to = reinterpret_cast<std::byte*>(copy_.data());
   if (tensor.column_major || n_cols == 1) {
     const auto copy = element == 4 ? CopyColumns<uint32_t> : CopyColumns<uint16_t>;
-    copy(from, rows * step, first, n, n_cols, step, to);
+    copy(from, all_rows, first, n, n_cols, step, to);
   } else {
     const uint64_t row_bytes = n_cols * element;
     for (uint64_t r = 0; r < n; ++r) {
       std::memcpy(to + r * row_bytes, from + (first + r * step) * row_bytes, row_bytes);
     }
   }
-  // The rows of the other turns are between these, so the pages are needed until the last turn.
-  const bool is_end = first + (n - 1) * step + 1 == rows * step;
+  // The rows of the other requests share these pages, so they are needed until the last one.
+  const bool is_end = first + (n - 1) * step + 1 == all_rows;
   last_file_ = is_end ? tensor.file : nullptr;
   last_begin_ = begin;
   last_end_ = begin + bytes;

@@ -23,9 +23,8 @@ struct StoredTensor {
   uint64_t begin = 0, end = 0;  // byte range in the file
   // Two dimensions, stored column by column.
   bool column_major = false;
-  // If not 0, the rows (or elements of a vector) of each head of this size h are stored in the
-  // order 0, h/2, 1, h/2 + 1, ... of the model's order. GGUF's Llama files store q and k this way.
-  // 0: the model's order.
+  // If not 0, the rows (or elements of a vector) of each head of this size are stored in another
+  // order, see InterleavedRow. GGUF's Llama files store q and k this way. 0: the model's order.
   int32_t interleaved_head = 0;
 };
 

@@ -109,7 +109,7 @@ class Judge {
         return "ignored: it is a scale of a quantized KV cache, and ours is not quantized";
       }
     }
-    if (name.find("visual.") != name.npos) {
+    if (name.find("visual.") != name.npos || name.find("vision_") != name.npos) {
       return "ignored: it belongs to the vision tower, and the model is served as text";
     }
     return "ignored: this architecture does not use it";

@@ -17,11 +17,17 @@
 namespace stagecoach::worker {
 
 // The place of a request in a tensor that holds the same weight of all experts, one after another.
-// The expert's rows belong to several requests in turns (gate and up).
+// The expert's rows belong to several requests (gate and up), in turns or one request after
+// another.
 struct ExpertPlace {
   int32_t expert = 0;
   int32_t n_experts = 0;  // 0: the tensor is the request's alone
   int32_t turn = 0, n_turns = 1;
+  bool in_turns = true;
+
+  // Row r of a request with `rows` rows is row first_row(rows) + r * step() of the expert's.
+  int64_t first_row(int64_t rows) const { return in_turns ? turn : turn * rows; }
+  int64_t step() const { return in_turns ? n_turns : 1; }
 };
 
 // A tensor that the model needs: [rows, cols], or [cols] if is_vector (then rows is 1).
@@ -39,10 +45,15 @@ struct TensorRequest {
   ExpertPlace place = {};
   std::vector<int64_t> shape = {};  // in the checkpoint; empty: as above
   // If the checkpoint lacks `name`, it may have the rows in this tensor: [its first dimension,
-  // rows, cols], whose dimensions but the last count as rows. Empty: it may not.
+  // rows, cols], whose dimensions but the last count as rows. With fused_place it is [n_experts,
+  // cols, all rows of an expert]. Empty: it may not.
   std::string fused_name = {};
   std::vector<int64_t> fused_shape = {};
   int64_t fused_first_row = 0;
+  ExpertPlace fused_place = {};
+  // Not 0: the checkpoint has the rows (or elements) of each head of this size in another order,
+  // see InterleavedRow.
+  int32_t interleaved_head = 0;
 
   bool is_stacked() const { return place.n_experts > 0; }
 };
@@ -104,6 +115,10 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
 // Dummy values depend only on the tensor's name and the element's index.
 std::unique_ptr<WeightSource> MakeDummyWeights(DType dtype,
                                                std::span<const TensorRequest> requests);
+
+// `source` with the rows of requests with `interleaved_head` in the model's order.
+std::unique_ptr<WeightSource> ReorderHeads(std::unique_ptr<WeightSource> source,
+                                           std::span<const TensorRequest> requests);
 
 // `source` with the matrices of linear layers quantized, as CheckpointOptions::quantize_to says.
 // Rows() still returns the values of before. INVALID_ARGUMENT: one of them is quantized already.

@@ -190,6 +190,22 @@ TEST_CASE("a request can be one expert's part of a tensor, in turns with another
   CHECK(Read(**source, 0, 0, 2, 3) == std::vector<float>{13, 17, 21, 15, 19, 23});
   CHECK(Read(**source, 0, 1, 1, 3) == std::vector<float>{15, 19, 23});
 
+  // The same numbers with the outputs of gate before those of up.
+  TensorRequest after = request;
+  after.place.in_turns = false;
+  auto halves = OpenCheckpoint(dir.path(), {&after, 1});
+  REQUIRE(halves.ok());
+  CHECK(Read(**halves, 0, 0, 2, 3) == std::vector<float>{14, 18, 22, 15, 19, 23});
+
+  // As the second choice of a request that has a tensor of its own in other checkpoints.
+  TensorRequest fused{.name = "experts.1.up.weight", .rows = 2, .cols = 3};
+  fused.fused_name = "experts.gate_up";
+  fused.fused_place = after.place;
+  auto found = OpenCheckpoint(dir.path(), {&fused, 1});
+  INFO(found.status());
+  REQUIRE(found.ok());
+  CHECK(Read(**found, 0, 1, 1, 3) == std::vector<float>{15, 19, 23});
+
   TensorRequest bias{.name = "experts.gate_up", .cols = 2, .is_vector = true};
   bias.place = request.place;
   dir.Write("model.safetensors", OneTensor("experts.gate_up", "[2, 4]", 8, 0));

@@ -43,23 +43,24 @@ class LayerRun {
                        .n_kv_heads = heads_.n_kv_heads,
                        .head_dim = heads_.head_dim});
     }
-    ops_->RopeAppend({.qkv = scratch_.qkv,
-                      .positions = step_.positions,
-                      .kv_slots = step_.groups[static_cast<size_t>(in_.layer.kv_group)].kv_slots,
-                      .rope = in_.rope,
-                      .q_norm = w_.q_norm.As<float>(),
-                      .k_norm = w_.k_norm.As<float>(),
-                      .norm_kind = spec_.norm,
-                      .norm_eps = static_cast<float>(spec_.norm_eps),
-                      .kv = in_.kv,
-                      .n_tokens = step_.n_tokens,
-                      .n_heads = heads_.n_heads,
-                      .n_kv_heads = heads_.n_kv_heads,
-                      .head_dim = heads_.head_dim,
-                      .norms_all_heads = spec_.qk_norm_all_heads,
-                      .query_scaling = spec_.query_scaling,
-                      .norms_v = spec_.v_norm,
-                      .kv_of_row = heads_.kv_of_row});
+    ops_->RopeAppend(
+        {.qkv = scratch_.qkv,
+         .positions = step_.positions,
+         .kv_slots = step_.groups[static_cast<size_t>(in_.layer.kv_group)].kv_slots,
+         .rope = in_.rope,
+         .q_norm = w_.q_norm.As<float>(),
+         .k_norm = w_.k_norm.As<float>(),
+         .norm_kind = spec_.norm,
+         .norm_eps = static_cast<float>(spec_.norm_eps),
+         .kv = in_.kv,
+         .n_tokens = step_.n_tokens,
+         .n_heads = heads_.n_heads,
+         .n_kv_heads = heads_.n_kv_heads,
+         .head_dim = heads_.head_dim,
+         .norms_all_heads = spec_.qk_norm_all_heads,
+         .query_scaling = in_.layer.scales_queries ? spec_.query_scaling : QueryScaling{},
+         .norms_v = spec_.v_norm,
+         .kv_of_row = heads_.kv_of_row});
   }
 
   void Attention() {
@@ -93,8 +94,11 @@ class LayerRun {
       SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x must not alias hidden
       const ConstAct x = scratch_.normed;
       ops_->NormRoute(InputNorm(w_.mlp_norm, w_.mlp_norm_bias), RouterProduct(x), Routing());
+      const bool has_shared = spec_.shared_expert.intermediate_size > 0;
+      if (has_shared && spec_.experts.scales_input) SharedExpert(x);
+      if (spec_.experts.scales_input) ScaleByChosen(scratch_.normed);
       Experts(x, hidden_, /*clears_out=*/false);
-      if (spec_.shared_expert.intermediate_size > 0) SharedExpert(x);
+      if (has_shared && !spec_.experts.scales_input) SharedExpert(x);
     } else {
       UpAndActivate();
       AddToHidden(scratch_.activation, w_.down, w_.down_bias, w_.post_mlp_norm);
@@ -187,6 +191,17 @@ class LayerRun {
                        .n_rows = step_.n_tokens,
                        .width = width,
                        .gate_width = gate_width > 0 ? gate_width : width});
+  }
+
+  // x *= the sigmoid of the logit of the row's expert. x: [T, H]
+  void ScaleByChosen(Act x) {
+    SC_CHECK(spec_.experts.n_used == 1);
+    ops_->SigmoidGate({.x = x,
+                       .gate = scratch_.router_logits,
+                       .n_rows = step_.n_tokens,
+                       .width = spec_.hidden_size,
+                       .gate_width = spec_.experts.n_experts,
+                       .chosen = scratch_.experts});
   }
 
   kernels::NormArgs Normed(ConstAct x, const Buffer& weight, const Buffer& bias, Act out,

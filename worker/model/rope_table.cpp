@@ -17,7 +17,7 @@ constexpr size_t kAnglesPerThread = 1 << 17;
 double Llama3Frequency(const RopeSpec& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double context = rope.original_max_positions;
-  if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
+  if (wavelength >= context / rope.low_freq_factor) return frequency / rope.factor;
   if (wavelength < context / rope.high_freq_factor) return frequency;
   const double smooth = (context / wavelength - rope.low_freq_factor) /
                         (rope.high_freq_factor - rope.low_freq_factor);

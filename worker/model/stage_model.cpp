@@ -254,8 +254,9 @@ class StageModelImpl final : public StageModel {
   // row_inputs: [T, n_layers, width]; read only with ModelSpec::layer_inputs
   LayerInputs InputsOf(int32_t i, const float* row_inputs) const {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(options_.first_layer + i)];
-    const kernels::RopeTable* rope =
-        spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
+    const kernels::RopeTable* rope = spec_.learned_positions || layer.rope < 0
+                                         ? nullptr
+                                         : &ropes_[static_cast<size_t>(layer.rope)];
     LayerInputs inputs{.weights = weights_->layers[static_cast<size_t>(i)],
                        .layer = layer,
                        .rope = rope,

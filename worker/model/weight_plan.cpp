@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 namespace stagecoach::worker {
@@ -97,6 +98,15 @@ class Planner {
     } else {
       project({{names.q, q_rows}});
     }
+    const bool rotates = spec_.layers[static_cast<size_t>(layer_)].rope >= 0;
+    if (spec_.neighbours_rotate && rotates) {
+      InterleaveQueriesAndKeys(plan_.matrices.back().parts, heads.head_dim);
+      if (spec_.qkv_bias) InterleaveQueriesAndKeys(plan_.vectors.back().parts, heads.head_dim);
+    }
+    if (spec_.plain_qk_norm && rotates) {
+      plan_.vectors.push_back({&to->q_norm, heads.head_dim, {}});
+      plan_.vectors.push_back({&to->k_norm, heads.head_dim, {}});
+    }
     if (spec_.qk_norm) {
       const bool all = spec_.qk_norm_all_heads;
       Norm(&to->q_norm, nullptr, names.q_norm, all ? q_rows : heads.head_dim);
@@ -106,6 +116,13 @@ class Planner {
     }
     if (spec_.attn_sinks) Vector(&to->sinks, "", 0, {{names.sinks, spec_.n_heads}});
     Linear(&to->o, &to->o_bias, spec_.o_bias, heads.q_width(), {{names.o, spec_.hidden_size}});
+  }
+
+  // parts: of q, k and v
+  void InterleaveQueriesAndKeys(std::span<const WeightPart> parts, int32_t head_dim) {
+    for (const WeightPart& part : parts.first(2)) {
+      plan_.requests[part.request].interleaved_head = head_dim;
+    }
   }
 
   void Recurrent(const RecurrentSpec& recurrent, LayerWeights* to) {
@@ -181,7 +198,7 @@ class Planner {
     }
     to->expert_up.resize(static_cast<size_t>(experts.n_experts));
     to->expert_down.resize(static_cast<size_t>(experts.n_experts));
-    if (!names.stacked_gate_up.empty()) {
+    if (names.expert_gate.empty()) {
       StackedExperts(to);
       return;
     }
@@ -194,11 +211,13 @@ class Planner {
              {{gate, width}, {up, width}});
       plan_.matrices.back().is_expert = true;
       MayBeFused(names.fused_expert_up, experts.n_experts, e);
+      MayBeStacked(names.stacked_gate_up, experts.n_experts, e);
       const std::string down = name(names.expert_down);
       Linear(&to->expert_down[static_cast<size_t>(e)], nullptr, /*has_bias=*/false, width,
              {{down, hidden}});
       plan_.matrices.back().is_expert = true;
       MayBeFused(names.fused_expert_down, experts.n_experts, e);
+      MayBeStacked(names.stacked_down, experts.n_experts, e);
     }
   }
 
@@ -211,6 +230,21 @@ class Planner {
       request.fused_name = WithNumber(pattern, layer_);
       request.fused_shape = {n, matrix.rows, matrix.cols};
       request.fused_first_row = int64_t{index} * matrix.rows + part.first_row;
+    }
+  }
+
+  // The same, in a tensor of stacked matrices.
+  void MayBeStacked(std::string_view pattern, int32_t n, int32_t index) {
+    if (pattern.empty()) return;
+    const std::vector<WeightPart>& parts = plan_.matrices.back().parts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      TensorRequest& request = plan_.requests[parts[i].request];
+      request.fused_name = WithNumber(pattern, layer_);
+      request.fused_place = {.expert = index,
+                             .n_experts = n,
+                             .turn = static_cast<int32_t>(i),
+                             .n_turns = static_cast<int32_t>(parts.size()),
+                             .in_turns = !spec_.names.gate_before_up};
     }
   }
 
@@ -232,8 +266,11 @@ class Planner {
     VectorPlan up_bias{&to->expert_up_bias, 0, {}}, down_bias{&to->expert_down_bias, 0, {}};
     for (int32_t e = 0; e < experts.n_experts; ++e) {
       const auto place = [&](int32_t turn, int32_t n_turns) {
-        return ExpertPlace{
-            .expert = e, .n_experts = experts.n_experts, .turn = turn, .n_turns = n_turns};
+        return ExpertPlace{.expert = e,
+                           .n_experts = experts.n_experts,
+                           .turn = turn,
+                           .n_turns = n_turns,
+                           .in_turns = !spec_.names.gate_before_up};
       };
       const ExpertPlace gate_place = place(0, 2), up_place = place(1, 2), down_place = place(0, 1);
       const size_t at = static_cast<size_t>(e);

@@ -29,7 +29,7 @@ struct VectorPlan {
   kernels::Buffer* target;
   int32_t n = 0;
   std::vector<WeightPart> parts;
-  float factor = 1;  // of the stored values
+  float factor = 1;  // of the stored values; without parts, the value of all elements
 };
 
 struct WeightPlan {

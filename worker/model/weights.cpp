@@ -152,6 +152,7 @@ class WeightReader {
                           places.Next(static_cast<size_t>(vector.n) * sizeof(float)));
       if (is_filled) continue;
       for (const WeightPart& part : vector.parts) SC_RETURN_IF_ERROR(ReadVectorPart(vector, part));
+      if (vector.parts.empty()) Fill(vector);
     }
     return ops_->Synchronize();
   }
@@ -190,6 +191,11 @@ class WeightReader {
     ops_->Upload(values.data(), vector.target->As<float>() + part.first_row,
                  values.size() * sizeof(float));
     return Report(FileRowBytes(part.request));
+  }
+
+  void Fill(const VectorPlan& vector) {
+    const std::vector<float> values(static_cast<size_t>(vector.n), vector.factor);
+    ops_->Upload(values.data(), vector.target->As<float>(), values.size() * sizeof(float));
   }
 
   // Bytes per row in the file, or of the generated row.

@@ -175,7 +175,7 @@ uint64_t BlocksOfLongest(const ModelSpec& spec, const v1::LoadConfig& config) {
   int64_t widest = 0;
   for (const KvGroupSpec& group : spec.kv_groups) {
     if (group.window == 0) return blocks(config.max_model_len());
-    widest = std::max<int64_t>(widest, group.window);
+    widest = std::max<int64_t>(widest, group.window.size);
   }
   return std::min(blocks(config.max_model_len()), blocks(widest + config.max_batched_tokens()) + 2);
 }

@@ -24,6 +24,7 @@ void ReadMinistral3(ConfigReader& config, ModelSpec& spec) {
   if (!config.ok()) return;
   spec.attn_scale = UsualAttentionScale(spec);
   SetKvGroups(std::vector<int32_t>(spec.layers.size(), window), spec);
+  for (LayerSpec& layer : spec.layers) layer.scales_queries = true;
   spec.names = LlamaTensorNames();
 }
 

@@ -18,8 +18,8 @@ void ReadLlama3(ConfigReader& section, RopeSpec& rope) {
   rope.factor = section.Number("factor", 1.0, 1e6);
   rope.low_freq_factor = section.Number("low_freq_factor", 1e-6, 1e6);
   rope.high_freq_factor = section.Number("high_freq_factor", 1e-6, 1e6);
-  if (section.ok() && rope.high_freq_factor <= rope.low_freq_factor) {
-    section.Problem("high_freq_factor", "is not above low_freq_factor");
+  if (section.ok() && rope.high_freq_factor < rope.low_freq_factor) {
+    section.Problem("high_freq_factor", "is below low_freq_factor");
   }
 }
 

@@ -102,9 +102,10 @@ std::vector<int32_t> ReadQwenWindows(ConfigReader& config, int32_t n_layers) {
   return windows;
 }
 
-void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec) {
+void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec, bool by_chunk) {
   for (size_t i = 0; i < windows.size(); ++i) {
-    const int32_t window = windows[i] >= spec.max_positions ? 0 : windows[i];
+    const bool is_full = windows[i] == 0 || windows[i] >= spec.max_positions;
+    const KeyWindow window = is_full ? KeyWindow() : KeyWindow(windows[i], by_chunk);
     auto group = std::find_if(spec.kv_groups.begin(), spec.kv_groups.end(),
                               [&](const KvGroupSpec& g) { return g.window == window; });
     if (group == spec.kv_groups.end()) {

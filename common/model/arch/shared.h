@@ -62,8 +62,9 @@ std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, in
 // Qwen: `sliding_window` applies only with use_sliding_window, from layer max_window_layers on or
 // as layer_types says.
 std::vector<int32_t> ReadQwenWindows(ConfigReader& config, int32_t n_layers);
-// Groups layers by window. A window that spans all positions counts as full attention.
-void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec);
+// Groups layers by window. A window that spans all positions counts as full attention. by_chunk:
+// see KeyWindow.
+void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec, bool by_chunk = false);
 
 // Reads num_experts_per_tok and, from `count_key`, the number of experts. Each expert has
 // intermediate size `width`. The caller must still mark the layers that have experts.

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/key_window.h"
 #include "kernels/cuda/attention/decode_shares.h"
 #include "kernels/cuda/attention/hopper_prefill.h"
 #include "kernels/cuda/attention/prefill_parts.h"
@@ -48,16 +49,12 @@ struct AttentionPlan {
   HopperPlan hopper;  // for the sequences that `parts` leaves out
 };
 
-// The first key that a row sees. window 0: full attention.
-__host__ __device__ constexpr int32_t FirstSeen(int32_t position, int32_t window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
-}
 // The first KV block of a decoded sequence's units. Fixed units are counted from position 0.
-__host__ __device__ constexpr int32_t FirstUnitBlock(int32_t position, int32_t window,
+__host__ __device__ constexpr int32_t FirstUnitBlock(int32_t position, KeyWindow window,
                                                      int32_t unit_blocks) {
-  return FirstSeen(position, window) / kBlockTokens / unit_blocks * unit_blocks;
+  return window.First(position) / kBlockTokens / unit_blocks * unit_blocks;
 }
-__host__ __device__ constexpr int32_t NUnits(int32_t position, int32_t window,
+__host__ __device__ constexpr int32_t NUnits(int32_t position, KeyWindow window,
                                              int32_t unit_blocks) {
   const int32_t first = FirstUnitBlock(position, window, unit_blocks);
   return (position / kBlockTokens - first) / unit_blocks + 1;

@@ -99,7 +99,7 @@ struct DecodeBlock {
     const int32_t n_seen = first_key + kBlockTokens <= seq.n_earlier
                                ? kBlockTokens + 1
                                : min(seq.position - first_key + 1, kBlockTokens);
-    const int32_t n_behind = max(Visible{p.window}.First(seq.position) - first_key, 0);
+    const int32_t n_behind = max(p.window.First(seq.position) - first_key, 0);
     const int32_t row = block * p.n_kv_heads + pass / passes_of_head;
     const int32_t key_row = CacheRowOf(p.sides, p.sides.k, row);
     const bool has_other_values = CacheRowOf(p.sides, p.sides.v, row) != key_row;

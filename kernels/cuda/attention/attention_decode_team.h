@@ -133,7 +133,6 @@ struct DecodeTeam {
   // so two independent chains hide the latency.
   __device__ __forceinline__ void Score(const Whole& tile, const Round& round) const {
     constexpr int kAtOnce = 2;
-    const Visible visible{p.window};
     const int32_t position = round.unit.position;
     for (int first = warp; first < round.n_blocks; first += kAtOnce * kWarps) {
       const auto block = [&](int i) { return min(first + i * kWarps, round.n_blocks - 1); };
@@ -151,12 +150,12 @@ struct DecodeTeam {
         const int b = block(i);
         const int32_t first_key = (round.first_block + b) * kBlockTokens;
         const bool all_visible =
-            first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
+            first_key >= p.window.First(position) && first_key + kBlockTokens - 1 <= position;
         float most[kRowTiles][2];
         Whole::Mask(
             p.scale, all_visible,
-            [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores[i],
-            most);
+            [&](int h, int, int) { return p.window.Sees(position, first_key + KeyRow(h)); },
+            scores[i], most);
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
           shared.slots[b].scores[n][lane] =

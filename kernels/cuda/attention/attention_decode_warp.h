@@ -29,7 +29,6 @@ struct DecodeWarp {
   __device__ __forceinline__ void Walk(Tile& tile) const {
     const int32_t begin = unit.first_block, end = unit.end_block, position = unit.position;
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-    const Visible visible{p.window};
     const int32_t* const table = memory.Table();
     // Each lane holds one block table entry, for the next 32 blocks.
     int32_t entries = begin + lane < end ? LoadPlan(table + begin + lane) : 0;
@@ -57,11 +56,11 @@ struct DecodeWarp {
       }
       const int32_t first_key = b * kBlockTokens;
       const bool all_visible =
-          first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
+          first_key >= p.window.First(position) && first_key + kBlockTokens - 1 <= position;
       uint32_t weights[kRowTiles][2];
       tile.Weigh(
           p.scale, all_visible,
-          [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores,
+          [&](int h, int, int) { return p.window.Sees(position, first_key + KeyRow(h)); }, scores,
           weights);
       if (position - first_key < kBlockTokens - 1) values.ClearFrom(position - first_key + 1);
       tile.AddValues(values, weights);

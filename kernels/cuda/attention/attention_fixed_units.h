@@ -44,7 +44,7 @@ struct Units {
     const int32_t first_block =
         FirstUnitBlock(seq.position, p.window, p.unit_blocks) + of_seq * p.unit_blocks;
     // A unit may start before the first visible block.
-    const int32_t first_seen = Visible{p.window}.First(seq.position) / kBlockTokens;
+    const int32_t first_seen = p.window.First(seq.position) / kBlockTokens;
     return {.position = seq.position,
             .slot = seq.slot,
             .row = seq.row,

@@ -20,7 +20,8 @@ struct GenericParams {
   int32_t block_table_stride;
   const int32_t* n_seqs;
   int32_t n_tokens;
-  int32_t n_heads, n_kv_heads, head_dim, window;
+  int32_t n_heads, n_kv_heads, head_dim;
+  KeyWindow window;
   int32_t n_in_row;  // heads of a row of qkv
   float scale, softcap;
   const float* sinks;
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
   if (row >= p.seq_starts[n_seqs]) return;
   const int32_t seq = LastStart(p.seq_starts, n_seqs, row);
   const int32_t position = p.seq_positions[seq] + row - p.seq_starts[seq];
-  const int32_t first = Visible{p.window}.First(position);
+  const int32_t first = p.window.First(position);
   const int32_t* const table = p.block_tables + int64_t{p.seq_slots[seq]} * p.block_table_stride;
   const auto cache_row = [&](const void* cache, int32_t key) {
     const int64_t block = table[key / kBlockTokens];

@@ -9,14 +9,14 @@ namespace stagecoach::kernels {
 namespace {
 
 TEST_CASE("Attention: batch-invariant, with units that are merged") {
-  const int32_t window = GENERATE(0, 600);
+  const KeyWindow window = GENERATE(values<KeyWindow>({0, 600, {600, true}}));
   CheckSequence({.n_heads = 3, .n_kv_heads = 1, .head_dim = 128, .window = window}, 1080,
                 {1080, 530}, /*batch_invariant=*/true);
 }
 
 TEST_CASE("Attention: batch-invariant, with every dtype") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  const int32_t window = GENERATE(0, 1, 33);
+  const KeyWindow window = GENERATE(values<KeyWindow>({0, 1, 33, {33, true}}));
   const float softcap = GENERATE(0.0f, 2.0f);
   CheckSequence({.n_heads = 6,
                  .n_kv_heads = 2,

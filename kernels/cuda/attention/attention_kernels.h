@@ -21,7 +21,8 @@ struct AttentionParams {
   ScoreScale scale;
   Sinks sinks;
   int32_t block_table_stride;
-  int32_t n_heads, n_kv_heads, window;
+  int32_t n_heads, n_kv_heads;
+  KeyWindow window;
   int32_t unit_blocks;
   bool fixed_units;
   int32_t prefill_rows;          // per tile
@@ -93,8 +94,8 @@ struct PrefillItem : PrefillRows {
     return min(PositionOf(end_row - 1), part.end_key_tile * kKeyTile - 1);
   }
   // The first KV block of the part that any of its rows sees.
-  __device__ __forceinline__ int32_t FirstBlock(const Visible& visible) const {
-    return max(visible.First(PositionOf(part.first_row)) / kBlockTokens,
+  __device__ __forceinline__ int32_t FirstBlock(const KeyWindow& window) const {
+    return max(window.First(PositionOf(part.first_row)) / kBlockTokens,
                part.first_key_tile * kKeyTileBlocks);
   }
   __device__ __forceinline__ int32_t UnitOf(const AttentionParams& p, int32_t key_tile) const {

@@ -115,8 +115,7 @@ struct PrefillBlock : PrefillItem {
     const int c = static_cast<int>(threadIdx.x) % 4;
     const int32_t end_row = EndRow(kPrefillRows);
     const int32_t last_key = LastKey(end_row);
-    const Visible visible{p.window};
-    first_block = FirstBlock(visible);
+    first_block = FirstBlock(p.window);
     last_block = last_key / kBlockTokens;
 
     // Range of this warp's rows. A warp beyond the end has no rows but helps with the copies.
@@ -124,7 +123,7 @@ struct PrefillBlock : PrefillItem {
     const bool has_rows = warp_row < end_row;
     const int32_t earliest = PositionOf(min(warp_row, n_rows - 1));
     const int32_t latest = PositionOf(min(warp_row + 8 * kRowTiles, n_rows) - 1);
-    const int32_t warp_first = max(visible.First(earliest) / kBlockTokens, first_block);
+    const int32_t warp_first = max(p.window.First(earliest) / kBlockTokens, first_block);
     const int32_t warp_last = min(latest / kBlockTokens, last_block);
     int32_t positions[kRowTiles][2];
 #pragma unroll
@@ -169,10 +168,12 @@ struct PrefillBlock : PrefillItem {
         uint32_t weights[kRowTiles][2];
         tile.Scores(SharedKeys<kDim>{rows}, scores);
         const bool all_visible =
-            first_key >= visible.First(latest) && first_key + kBlockTokens - 1 <= earliest;
+            first_key >= p.window.First(latest) && first_key + kBlockTokens - 1 <= earliest;
         tile.Weigh(
             p.scale, all_visible,
-            [&](int h, int n, int j) { return visible(first_key + KeyRow(h), positions[n][j]); },
+            [&](int h, int n, int j) {
+              return p.window.Sees(positions[n][j], first_key + KeyRow(h));
+            },
             scores, weights);
         tile.AddValues(SharedValues<kDim>{rows + kHalfBytes}, weights);
       }

@@ -33,7 +33,7 @@ TEST_CASE("Attention: RoPE on whole heads") {
 
 TEST_CASE("Attention: cache dtypes, windows and soft caps") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  const int32_t window = GENERATE(0, 1, 16, 33, 100);
+  const KeyWindow window = GENERATE(values<KeyWindow>({0, 1, 16, 33, 100, {33, true}}));
   const float softcap = GENERATE(0.0f, 2.0f);
   CheckSequence({.window = window, .softcap = softcap, .dtype = dtype}, 150, {150, 70, 1});
 }
@@ -81,7 +81,7 @@ TEST_CASE("Attention: normed values") {
 }
 
 TEST_CASE("Attention: a long context") {
-  const int32_t window = GENERATE(0, 300);
+  const KeyWindow window = GENERATE(values<KeyWindow>({0, 300, {300, true}}));
   CheckSequence({.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .window = window}, 700, {700, 350});
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("Attention: few rows after a long context") {
 
 TEST_CASE("Attention: few rows after a long context, all dtypes, windows and soft caps") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  const int32_t window = GENERATE(0, 9, 333);
+  const KeyWindow window = GENERATE(values<KeyWindow>({0, 9, 333, {333, true}}));
   const float softcap = GENERATE(0.0f, 2.0f);
   CheckLastRows({.n_heads = 8, .window = window, .softcap = softcap, .dtype = dtype}, 410, {15});
 }
@@ -116,8 +116,10 @@ TEST_CASE("Attention: more query heads per KV head than tile rows, after a long 
 }
 
 TEST_CASE("Attention: decodes, few rows after long contexts and prompts in one step") {
-  const AttentionConfig config{
-      .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .window = GENERATE(0, 300)};
+  const AttentionConfig config{.n_heads = 4,
+                               .n_kv_heads = 2,
+                               .head_dim = 64,
+                               .window = GENERATE(values<KeyWindow>({0, 300, {300, true}}))};
   struct Sequence {
     int32_t n_context, n_new;
   };
@@ -218,7 +220,8 @@ TEST_CASE("Attention: several prompts in one step whose keys do not all fit in t
 }
 
 TEST_CASE("Attention: sequences of all kinds in one step") {
-  const MixedSteps mixed({.n_heads = 6, .n_kv_heads = 2, .window = GENERATE(0, 40)});
+  const MixedSteps mixed(
+      {.n_heads = 6, .n_kv_heads = 2, .window = GENERATE(values<KeyWindow>({0, 40, {40, true}}))});
   const auto ops = NewCudaOps();
   const auto reference = MakeReferenceOps();
   AttentionLayer mine(*ops, mixed.config, 300, 40), theirs(*reference, mixed.config, 300, 40);

@@ -65,18 +65,6 @@ __device__ __forceinline__ float Subtracted(float base) {
   return base == MinusInfinity() ? 0.0f : base;
 }
 
-// The keys that a row at `position` sees: (position - window, position]; window 0: all up to
-// `position`.
-struct Visible {
-  int32_t window;
-  __device__ __forceinline__ bool operator()(int32_t key, int32_t position) const {
-    return key <= position && (window == 0 || key > position - window);
-  }
-  __host__ __device__ int32_t First(int32_t position) const {
-    return window > 0 && position >= window ? position - window + 1 : 0;
-  }
-};
-
 // A sink per query head: the score of one more key, which has no value and which each row sees.
 struct Sinks {
   const float* scores = nullptr;  // [n_heads]; null: the model has none

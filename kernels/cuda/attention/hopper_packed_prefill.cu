@@ -38,9 +38,8 @@ struct Item : PrefillItem {
     // The shuffle tells the compiler that the value is uniform in the warp.
     const int warpgroup = __shfl_sync(kAllLanes, Thread() / kWarpgroupThreads, 0);
     const int g = Thread() % kWarpThreads / 4, c = Thread() % 4;
-    const Visible visible{p.window};
     const int32_t end_row = EndRow(kHopperPackedRows), last_key = LastKey(end_row);
-    const int32_t first_block = FirstBlock(visible);
+    const int32_t first_block = FirstBlock(p.window);
     const TileRings<kDim> tiles{p, table, kv_head, first_block, last_key, shared};
     const int32_t first_tile = first_block / kTileBlocks, last_tile = last_key / kTileKeys;
 
@@ -50,7 +49,7 @@ struct Item : PrefillItem {
     const bool has_rows = group_row < end_row;
     const int32_t earliest = PositionOf(min(group_row, n_rows - 1));
     const int32_t latest = PositionOf(min(group_row + kWarpgroupRows, end_row) - 1);
-    const int32_t group_first = max(visible.First(earliest) / kTileKeys, first_tile);
+    const int32_t group_first = max(p.window.First(earliest) / kTileKeys, first_tile);
     const int32_t group_last = min(latest / kTileKeys, last_tile);
     const int32_t row = group_row + Thread() % kWarpgroupThreads / kWarpThreads * 16 + g;
     const int32_t positions[2] = {PositionOf(row), PositionOf(row + 8)};
@@ -134,11 +133,11 @@ struct Item : PrefillItem {
         for (float& score : scores) score = p.scale.Capped(score);
       }
       const int32_t first_key = tile * kTileKeys;
-      if (first_key < visible.First(latest) || first_key + kTileKeys - 1 > earliest) {
+      if (first_key < p.window.First(latest) || first_key + kTileKeys - 1 > earliest) {
 #pragma unroll
         for (int i = 0; i < kTileKeys / 2; ++i) {
           const int32_t key = first_key + i / 4 * 8 + 2 * c + i % 2;
-          if (!visible(key, positions[i / 2 % 2])) scores[i] = MinusInfinity();
+          if (!p.window.Sees(positions[i / 2 % 2], key)) scores[i] = MinusInfinity();
         }
       }
       unit.WeighTile(warpgroup, is_start || tile == group_first, to_exponent, scores,

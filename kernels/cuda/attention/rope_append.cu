@@ -46,7 +46,7 @@ struct RowHeads {
 __device__ __forceinline__ float QueryScale(const RopeParams& p, int32_t position) {
   const QueryScaling& scaling = p.query_scaling;
   if (scaling.beta == 0) return 1;
-  return 1 + scaling.beta * log1pf(static_cast<float>(position / scaling.step));
+  return 1 + scaling.beta * log1pf(static_cast<float>((position + scaling.offset) / scaling.step));
 }
 
 // A part of a head in a warp's registers. Piece i of a lane starts at element (i * 32 + lane) * kN.

@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(kThreads) SplitGateKernel(const SplitParams p)
 struct SigmoidParams {
   void* x;
   const float* gate;
-  int32_t width;
+  const int32_t* chosen;
+  int32_t width, gate_width;
   bool by_row;
 };
 
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) SigmoidGateKernel(const SigmoidParam
   float values[kN], gate[kN];
   LoadFloats<kN>(x, values);
   if (p.by_row) {
-    const float of_row = p.gate[row];
+    const float of_row = p.gate[row * p.gate_width + (p.chosen != nullptr ? p.chosen[row] : 0)];
 #pragma unroll
     for (int e = 0; e < kN; ++e) gate[e] = of_row;
   } else {
@@ -102,9 +103,13 @@ cudaError_t SplitGate(const Stream& stream, const SplitGateArgs& args) {
 }
 
 cudaError_t SigmoidGate(const Stream& stream, const SigmoidGateArgs& args) {
-  SC_CHECK(args.gate_width == args.width || args.gate_width == 1);
-  const SigmoidParams params{
-      .x = args.x.data, .gate = args.gate, .width = args.width, .by_row = args.gate_width == 1};
+  SC_CHECK(args.is_by_row() || args.gate_width == args.width);
+  const SigmoidParams params{.x = args.x.data,
+                             .gate = args.gate,
+                             .chosen = args.chosen,
+                             .width = args.width,
+                             .gate_width = args.gate_width,
+                             .by_row = args.is_by_row()};
   return WithType(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     return args.width % kWide == 0 ? Launch<&SigmoidGateKernel<T, kWide>>(

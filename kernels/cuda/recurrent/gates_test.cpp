@@ -26,7 +26,12 @@ TEST_CASE("Gates equal the reference") {
                     .n_heads = kHeads,
                     .n_kv_heads = kKvHeads,
                     .head_dim = head_dim});
-    const Values by_element(*ops, ones, dtype), by_row(*ops, ones, dtype);
+    const Values by_element(*ops, ones, dtype), by_row(*ops, ones, dtype),
+        by_choice(*ops, ones, dtype);
+    std::vector<int32_t> numbers;
+    for (int32_t row = 0; row < kRows; ++row) numbers.push_back(row * 5 % width);
+    const Buffer chosen = *ops->Allocate(numbers.size() * sizeof(int32_t));
+    ops->Upload(numbers.data(), chosen.data.get(), chosen.bytes);
     ops->SigmoidGate({.x = by_element,
                       .gate = gate.f32(),
                       .n_rows = kRows,
@@ -34,8 +39,14 @@ TEST_CASE("Gates equal the reference") {
                       .gate_width = width});
     ops->SigmoidGate(
         {.x = by_row, .gate = gate.f32(), .n_rows = kRows, .width = width, .gate_width = 1});
+    ops->SigmoidGate({.x = by_choice,
+                      .gate = gate.f32(),
+                      .n_rows = kRows,
+                      .width = width,
+                      .gate_width = width,
+                      .chosen = chosen.As<int32_t>()});
     std::vector<float> all = gate.Get();
-    for (const Values* const part : {&qkv, &by_element, &by_row}) {
+    for (const Values* const part : {&qkv, &by_element, &by_row, &by_choice}) {
       const std::vector<float> values = part->Get();
       all.insert(all.end(), values.begin(), values.end());
     }

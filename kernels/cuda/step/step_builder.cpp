@@ -192,7 +192,7 @@ absl::Status StepBuilder::ApplyBlocks(const StepBatch& batch, CudaStepInputs* in
 }
 
 void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs,
-                              int32_t window) {
+                              KeyWindow window) {
   const StepLimits& limits = inputs.limits;
   const int32_t heads = limits.n_heads / limits.n_kv_heads, rows = inputs.setup.prefill_rows;
   tiles_.clear();
@@ -202,7 +202,7 @@ void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inpu
     if (seq.n_tokens == 1 || (window == 0 && works_.Has(s))) continue;
     for (int32_t first = 0; first < seq.n_tokens * heads; first += rows) {
       const int32_t last = std::min(first + rows, seq.n_tokens * heads) - 1;
-      const int32_t first_key = FirstSeen(seq.position + first / heads, window);
+      const int32_t first_key = window.First(seq.position + first / heads);
       tiles_.push_back({.seq = static_cast<int32_t>(s),
                         .first_row = first,
                         .first_key_tile = first_key / kKeyTile,
@@ -257,7 +257,7 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   works_.Choose(*stream_, limits, inputs.works, batch.seqs);
   if (!works_.empty()) works_.Plan(*stream_, limits, batch.seqs, starts_);
   prefill_.clear();
-  for (const int32_t window : limits.windows) PlanPrefill(batch, inputs, window);
+  for (const KeyWindow window : limits.windows) PlanPrefill(batch, inputs, window);
 
   unit_starts_.clear();
   shares_.clear();
@@ -274,7 +274,7 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
     decode_shape_.n_sides = 2;
     decode_shape_.chunk_rows_log2 = chunk_rows_log2;
   }
-  for (const int32_t window : limits.windows) {
+  for (const KeyWindow window : limits.windows) {
     int32_t n_units = 0;
     const size_t first = unit_starts_.size();
     for (const PlannedDecode& decode : decodes_) {

@@ -53,7 +53,7 @@ class StepBuilder {
   absl::Status ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs);
   void FindAdopters(const StepBatch& batch, int32_t max_slots);
   void Plan(const StepBatch& batch, const CudaStepInputs& inputs);
-  void PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs, int32_t window);
+  void PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs, KeyWindow window);
 
   const Stream* const stream_;
   HostRing* const ring_;

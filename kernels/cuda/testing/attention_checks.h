@@ -18,7 +18,7 @@ inline std::vector<float> RandomQkv(const AttentionConfig& config, int32_t n, ui
 inline void CheckSequence(const AttentionConfig& config, int32_t n,
                           const std::vector<int32_t>& chunks, bool batch_invariant = false) {
   INFO("heads " << config.n_heads << "/" << config.n_kv_heads << " dim " << config.head_dim
-                << " window " << config.window << " cap " << config.softcap << " "
+                << " window " << config.window.size << " cap " << config.softcap << " "
                 << DTypeName(config.dtype) << " tokens " << n);
   const std::vector<float> qkv = RandomQkv(config, n, 5);
   const auto reference = MakeReferenceOps();
@@ -43,7 +43,7 @@ inline void CheckLastRows(const AttentionConfig& config, int32_t n_context,
   const auto ops = NewCudaOps(batch_invariant);
   for (const int32_t size : sizes) {
     INFO("heads " << config.n_heads << "/" << config.n_kv_heads << " dim " << config.head_dim
-                  << " window " << config.window << " cap " << config.softcap << " "
+                  << " window " << config.window.size << " cap " << config.softcap << " "
                   << DTypeName(config.dtype) << ", " << size << " behind " << n_context);
     const int32_t n = n_context + size;
     const std::vector<float> qkv = RandomQkv(config, n, 5);

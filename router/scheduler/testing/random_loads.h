@@ -49,7 +49,9 @@ inline SchedulerConfig RandomConfig(std::mt19937_64& random) {
       static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens));
   for (int g = 0; g < n_groups; ++g) {
     SchedulerConfig::KvGroup group;
-    if (Pick(random, 0, 1) == 1) group.window = Pick(random, 1, 100);
+    if (Pick(random, 0, 1) == 1) {
+      group.window = KeyWindow(Pick(random, 1, 100), /*by_chunk=*/Pick(random, 0, 1) == 1);
+    }
     const uint32_t least = KvBlocks({{group.window, 0}}, chunk)
                                .MostHeld(0, static_cast<uint32_t>(config.max_model_len));
     group.n_blocks = least + static_cast<uint32_t>(Pick(random, 0, 3) * Pick(random, 0, 20));
@@ -125,7 +127,8 @@ inline std::string Describe(const SchedulerConfig& config) {
       " ahead ", config.plan_ahead, " preempt ", config.preempt_every);
   if (config.is_recurrent) absl::StrAppend(&text, " states ", config.n_states);
   for (const auto& group : config.kv_groups) {
-    absl::StrAppend(&text, " [", group.n_blocks, " window ", group.window, "]");
+    absl::StrAppend(&text, " [", group.n_blocks, group.window.is_chunk ? " chunk " : " window ",
+                    group.window.size, "]");
   }
   return text;
 }

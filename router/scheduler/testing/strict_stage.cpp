@@ -373,9 +373,8 @@ void StrictStage::Write(const v1::SlotDelta& delta) {
 void StrictStage::CheckReads(const v1::SlotDelta& delta) {
   const Slot& slot = slots_[delta.slot()];
   for (size_t g = 0; g < blocks_.size(); ++g) {
-    const auto window = static_cast<uint32_t>(config_.kv_groups[g].window);
-    const uint32_t first =
-        window == 0 || delta.start() + 1 <= window ? 0 : delta.start() + 1 - window;
+    const KeyWindow window = config_.kv_groups[g].window;
+    const auto first = static_cast<uint32_t>(window.First(static_cast<int32_t>(delta.start())));
     const uint32_t last_index = (slot.next_position - 1) / kBlockTokens;
     for (uint32_t index = first / kBlockTokens; index <= last_index; ++index) {
       const Block& block = blocks_[g][slot.tables[g][index]];

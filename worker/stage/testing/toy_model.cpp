@@ -92,7 +92,7 @@ void ToyModel::Forward(const kernels::StepBatch& batch, float* hidden, LogitRows
 
 void ToyModel::RunLayer(int32_t layer, float* hidden) {
   const int32_t g = spec_.layers[layer].kv_group;
-  const int32_t window = spec_.kv_groups[g].window;
+  const KeyWindow window = spec_.kv_groups[g].window;
   const kernels::StepInputs::Group& group = step_->groups[g];
   std::vector<float>& kv = kv_[layer];
   for (int32_t t = 0; t < step_->n_tokens; ++t) {
@@ -107,7 +107,7 @@ void ToyModel::RunLayer(int32_t layer, float* hidden) {
     for (int32_t t = step_->seq_starts[s]; t < step_->seq_starts[s + 1]; ++t) {
       const int32_t p = step_->seq_positions[s] + t - step_->seq_starts[s];
       int64_t sum[kToyHidden] = {};
-      for (int32_t q = window > 0 ? std::max(0, p - window + 1) : 0; q <= p; ++q) {
+      for (int32_t q = window.First(p); q <= p; ++q) {
         const int32_t slot =
             table[q / kernels::kBlockTokens] * kernels::kBlockTokens + q % kernels::kBlockTokens;
         for (int32_t i = 0; i < kToyHidden; ++i) {
