@@ -309,7 +309,7 @@ class Ops {
   // Bytes of ExpertMlpArgs::scratch for these sizes.
   virtual size_t ExpertScratchBytes(const ExpertShape& shape) const = 0;
   // recurrent_args.h documents these.
-  virtual void DeltaNet(const DeltaNetArgs& args) = 0;
+  virtual void Recurrence(const RecurrenceArgs& args) = 0;
   virtual void SplitGate(const SplitGateArgs& args) = 0;
   virtual void SigmoidGate(const SigmoidGateArgs& args) = 0;
   virtual void CopyStates(const CopyStatesArgs& args) = 0;

@@ -12,20 +12,24 @@
 
 namespace stagecoach::kernels {
 
-// A gated delta net between its two projections. For each row: q, k and v pass through the
-// convolution and SiLU; q and k of each head are scaled to length 1, q also by 1 / sqrt(key_dim).
-// With state M, beta = sigmoid(b) and decay = exp(-exp(a_log) * softplus(a + dt_bias)), each value
-// head computes
+// A recurrent layer between its two projections. For each row: q, k and v pass through the
+// convolution and SiLU. With state M, dt = softplus(a + dt_bias) and decay = exp(-exp(a_log) * dt),
+// each value head of a delta net scales q and k to length 1, q also by 1 / sqrt(key_dim), and with
+// beta = sigmoid(b) computes
 //   M = decay * M;  M += k (beta * (v - k M));  o = q M
-// and out = o / rms(o) * norm * silu(z). Rows of a sequence follow one another, so neither chunks
-// nor neighbours change a bit.
-struct DeltaNetArgs {
+// and out = o / rms(o) * norm * silu(z). A value head of a state-space layer computes
+//   M = decay * M;  M += k (dt * v);  o = q M + skip * v
+// and with y = o * silu(z), out = y / rms(y) * norm, where rms is over all value heads of a key
+// head. Rows of a sequence follow one another, so neither chunks nor neighbours change a bit.
+struct RecurrenceArgs {
   RecurrentShape shape;
-  float* projected;      // [T, projected_width]; the operation may overwrite b and a
-  const float* conv;     // [n_channels, conv_width], the oldest position first
-  const float* a_log;    // [n_value_heads]
-  const float* dt_bias;  // [n_value_heads]
-  const float* norm;     // [value_dim]
+  float* projected;                  // [T, projected_width]; the operation may overwrite b and a
+  const float* conv;                 // [n_channels, conv_width], the oldest position first
+  const float* conv_bias = nullptr;  // [n_channels] or null
+  const float* a_log;                // [n_value_heads]
+  const float* dt_bias;              // [n_value_heads]
+  const float* skip = nullptr;       // [n_value_heads] in a state-space layer
+  const float* norm;                 // [norm_width]
   float norm_eps;
   const StepInputs* step;
   // [n_states, state_elements], by slot. Nothing else writes them between BuildStep and this, but

@@ -126,18 +126,24 @@ TEST_CASE("a model with recurrent layers: its state, and what is left out") {
   CHECK_THAT(with_tiers.problems[0].text, ContainsSubstring("--host-kv"));
 }
 
-TEST_CASE("published shapes with recurrent layers") {
+TEST_CASE("published shapes with layers of several kinds") {
   struct Shape {
     const char* name;
     double n_parameters;
     uint64_t state_bytes;
     uint64_t kv_bytes_per_token;
   };
-  // A state has 128 x 128 values a head and three columns of the convolution.
+  // A state has a matrix for each head, and three columns of the convolution.
   for (const Shape& shape :
        {Shape{"qwen3-next-80b-a3b", 79.7e9, 36 * 4 * (32 * 128 * 128 + 3 * 8192), 24576},
         Shape{"qwen3.6-27b", 26.9e9, 48 * 4 * (48 * 128 * 128 + 3 * 10240), 65536},
-        Shape{"qwen3.6-35b-a3b", 34.7e9, 30 * 4 * (32 * 128 * 128 + 3 * 8192), 20480}}) {
+        Shape{"qwen3.6-35b-a3b", 34.7e9, 30 * 4 * (32 * 128 * 128 + 3 * 8192), 20480},
+        Shape{"nemotron-h-8b", 8.1e9, 24 * 4 * (128 * 64 * 128 + 3 * 10240), 16384},
+        Shape{"nemotron-nano-9b-v2", 8.89e9, 27 * 4 * (128 * 80 * 128 + 3 * 12288), 16384},
+        Shape{"nemotron-3-nano-30b-a3b", 31.6e9, 23 * 4 * (64 * 64 * 128 + 3 * 6144), 6144},
+        // Without recurrent layers: Llama 4.
+        Shape{"llama-4-scout", 107.8e9, 0, 196608},
+        Shape{"llama-4-maverick", 400.7e9, 0, 196608}}) {
     INFO(shape.name);
     const auto spec =
         ReadModelSpec(STAGECOACH_GOLDEN_DATA "/../../../docs/shapes/" + std::string(shape.name));

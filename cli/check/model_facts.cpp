@@ -95,7 +95,7 @@ std::vector<WindowFacts> Windows(const ModelSpec& spec) {
   std::vector<WindowFacts> windows;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
     const auto n = std::count_if(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& l) {
-      return !l.is_recurrent && static_cast<size_t>(l.kv_group) == g;
+      return l.has_attention() && static_cast<size_t>(l.kv_group) == g;
     });
     windows.push_back({spec.kv_groups[g].window, static_cast<int32_t>(n)});
   }
@@ -114,7 +114,7 @@ uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens) {
 bool Storage::is_quantized() const { return encoding && IsQuantized(encoding->code); }
 
 int32_t ModelFacts::n_layers() const {
-  int32_t n = n_recurrent;
+  int32_t n = n_recurrent + n_mlps;
   for (const WindowFacts& group : windows) n += group.n_layers;
   return n;
 }
@@ -135,6 +135,8 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
   facts.architecture = spec.architecture;
   facts.windows = Windows(spec);
   facts.n_recurrent = spec.n_recurrent(0, spec.n_layers());
+  facts.n_mlps = static_cast<int32_t>(std::count_if(
+      spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return !l.has_mixer; }));
   facts.state_bytes = spec.StateBytes(0, spec.n_layers());
   for (const worker::TensorRequest& request : plan.requests)
     facts.n_parameters += Elements(request);

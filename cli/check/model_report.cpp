@@ -57,6 +57,10 @@ std::string Layers(const ModelFacts& facts) {
     text += fmt::format("{} {} are recurrent", lead, facts.n_recurrent);
     lead = " and";
   }
+  if (facts.n_mlps > 0) {
+    text += fmt::format("{} {} are MLPs only", lead, facts.n_mlps);
+    lead = " and";
+  }
   for (const WindowFacts& group : facts.windows) {
     if (group.window == 0) continue;
     text += fmt::format("{} {} see the {} {} tokens only", lead, group.n_layers,

@@ -44,8 +44,9 @@ struct EncodingFacts {
 
 struct ModelFacts {
   std::string architecture;
-  std::vector<WindowFacts> windows;  // together they cover all layers that are not recurrent
+  std::vector<WindowFacts> windows;  // together they cover all layers with attention
   int32_t n_recurrent = 0;           // recurrent layers
+  int32_t n_mlps = 0;                // layers with an MLP or experts only
   uint64_t state_bytes = 0;          // of one sequence in them
   uint64_t n_parameters = 0;
   std::vector<EncodingFacts> encodings;  // sorted by bytes, largest first; never empty

@@ -70,14 +70,11 @@ struct Elements {
 };
 
 Elements CountElements(const ModelSpec& spec, const check::StageFacts& stage) {
-  const double hidden = spec.hidden_size;
   double dense = 0, experts = 0;
   for (int32_t i = 0; i < stage.n_layers; ++i) {
     const LayerSpec& layer = spec.layers[static_cast<size_t>(stage.first_layer + i)];
     dense += spec.WeightsOfEveryRow(layer);
-    if (layer.has_experts) {
-      experts += 3.0 * hidden * spec.experts.intermediate_size * spec.experts.n_experts;
-    }
+    if (layer.has_experts) experts += spec.WeightsOfExperts();
   }
   const double embedding = static_cast<double>(spec.vocab_size) * spec.embed_size;
   const bool is_first = stage.first_layer == 0;

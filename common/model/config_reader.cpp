@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "common/json_text.h"
 #include "common/status.h"
@@ -22,6 +23,33 @@ constexpr size_t kMaxFileBytes = 16 << 20;
 std::string Excerpt(const json::value& value) {
   std::string text = JsonText(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+constexpr std::string_view kInfinity = "Infinity";
+
+// Python writes an infinite number as Infinity, which is not JSON. transformers from version 5 on
+// writes {"__float__": "Infinity"}. Returns the text with the latter for the former.
+std::string SpellInfinity(std::string text) {
+  if (text.find(kInfinity) == text.npos) return text;
+  std::string result;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!in_string && std::string_view(text).substr(i).starts_with(kInfinity)) {
+      result += R"({"__float__": "Infinity"})";
+      i += kInfinity.size() - 1;
+      continue;
+    }
+    result += text[i];
+    if (text[i] == '"') in_string = !in_string;
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) result += text[++i];
+  }
+  return result;
+}
+
+bool IsInfinity(const json::value& value) {
+  const json::object* object = value.if_object();
+  const json::value* name = object != nullptr ? object->if_contains("__float__") : nullptr;
+  return name != nullptr && name->is_string() && name->get_string() == kInfinity;
 }
 
 }  // namespace
@@ -44,7 +72,7 @@ absl::StatusOr<json::value> ReadJson(const std::string& path) {
         fmt::format("{}: larger than 16 MB, the limit for such a file", path));
   }
   json::error_code parse_error;
-  json::value value = json::parse(text, parse_error);
+  json::value value = json::parse(SpellInfinity(std::move(text)), parse_error);
   if (parse_error) {
     return absl::InvalidArgumentError(
         fmt::format("{}: not valid JSON ({})", path, parse_error.message()));
@@ -192,6 +220,10 @@ std::vector<double> ConfigReader::Numbers(std::string_view key) {
     return result;
   }
   for (const json::value& item : *items) {
+    if (IsInfinity(item)) {
+      result.push_back(std::numeric_limits<double>::infinity());
+      continue;
+    }
     if (!item.is_number()) {
       WrongType(fmt::format("{}[{}]", key, result.size()), item, "a number");
       return {};

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
 
 #include "common/temp_dir.h"
 
@@ -82,6 +83,16 @@ TEST_CASE("the error names a file that is not a JSON object") {
     CHECK(absl::IsInvalidArgument(status));
     CHECK_THAT(std::string(status.message()), ContainsSubstring(name));
   }
+}
+
+TEST_CASE("infinite numbers, as Python and transformers write them") {
+  TempDir dir;
+  ConfigReader reader = Reader(dir, R"({"old": [0.0, Infinity], "a \"Infinity": [1],
+                                        "new": [{"__float__": "Infinity"}]})");
+  CHECK(std::isinf(reader.Numbers("old").at(1)));
+  CHECK(std::isinf(reader.Numbers("new").at(0)));
+  CHECK(reader.Numbers("a \"Infinity").size() == 1);
+  CHECK(reader.Finish().ok());
 }
 
 }  // namespace

@@ -20,13 +20,17 @@ bool SharesKeys(const ModelSpec& spec) {
 }  // namespace
 
 absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
+  if (spec.experts.n_experts > 0 && !spec.gated_mlp) {
+    return absl::UnimplementedError(
+        fmt::format("{} with experts without gates runs on CPUs only", spec.architecture));
+  }
   if (SharesKeys(spec) || spec.layer_inputs.width > 0) {
     return absl::UnimplementedError(fmt::format(
         "{} with layers that share keys and values, or have inputs of their own, runs on CPUs only",
         spec.architecture));
   }
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.is_recurrent) continue;
+    if (!layer.has_attention()) continue;
     const HeadShape heads = spec.heads(layer);
     const bool is_other = heads.head_dim != spec.head_dim || heads.n_kv_heads != spec.n_kv_heads ||
                           heads.kv_of_row != KvOfRow::kKeysAndValues;

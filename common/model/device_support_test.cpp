@@ -41,6 +41,13 @@ TEST_CASE("layers may differ in heads on GPUs if tensor cores serve only one kin
              ContainsSubstring("Gemma4ForCausalLM runs on CPUs only"));
 }
 
+TEST_CASE("experts without gates are refused on GPUs") {
+  ModelSpec spec{.architecture = "NemotronHForCausalLM", .gated_mlp = false, .kv_groups = {{}}};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.experts.n_experts = 8;
+  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("without gates"));
+}
+
 TEST_CASE("shared keys and inputs of layers are refused on GPUs") {
   ModelSpec spec{.architecture = "Gemma4ForCausalLM", .kv_groups = {{}}, .layers = {{}, {}}};
   CHECK(CheckRunsOnGpus(spec).ok());

@@ -24,7 +24,7 @@ constexpr int32_t NKvVectors(KvOfRow kind) {
   return kind == KvOfRow::kKeysAndValues ? 2 : kind == KvOfRow::kKeysAsValues ? 1 : 0;
 }
 
-enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
+enum class Activation : uint8_t { kRelu, kReluSquared, kGelu, kGeluTanh, kSilu };
 
 // In place of act(gate) * up: g * sigmoid(slope * g) * (1 + u), where g is gate but at most limit,
 // and u is up within [-limit, limit] (gpt-oss).

@@ -59,6 +59,11 @@ struct LayerSpec {
   int32_t kv_source = -1;
   // A recurrent layer replaces attention. The layer then has no KV group and no rotation.
   bool is_recurrent = false;
+  // A layer may be one of its two parts only: what mixes positions, or an MLP and experts.
+  bool has_mixer = true;
+  bool has_mlp = true;
+
+  bool has_attention() const { return has_mixer && !is_recurrent; }
 };
 
 // Parameters of mixture-of-experts layers: each row goes to n_used of n_experts gated MLPs.
@@ -151,7 +156,8 @@ struct ModelSpec {
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-5;
   Activation activation = Activation::kSilu;
-  bool gated_mlp = true;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
+  // down(act(gate(x)) * up(x)); else down(act(up(x))). Also of experts.
+  bool gated_mlp = true;
   NormPlacement norm_placement = NormPlacement::kBefore;
   bool qk_norm = false;            // per-head RMS norm of q and k before the rotation
   bool qk_norm_all_heads = false;  // that norm is over all heads of q, and of k
@@ -203,7 +209,7 @@ struct ModelSpec {
   // Intermediate size of the layer's MLP that all rows go to, apart from a shared expert; 0: it has
   // none.
   int32_t mlp_width(const LayerSpec& layer) const {
-    if (layer.has_experts && !experts.beside_mlp) return 0;
+    if (!layer.has_mlp || (layer.has_experts && !experts.beside_mlp)) return 0;
     return layer.mlp_width > 0 ? layer.mlp_width : intermediate_size;
   }
   // The largest intermediate size of MLPs that all rows go to; 0: there is none.
@@ -224,6 +230,8 @@ struct ModelSpec {
   int32_t passed_width() const { return hidden_size + n_layers() * layer_inputs.width; }
   // Weights of the layer that every row is multiplied with: attention, MLP, shared expert.
   double WeightsOfEveryRow(const LayerSpec& layer) const;
+  // Weights of all experts of a layer that has some.
+  double WeightsOfExperts() const;
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
   int32_t n_recurrent(int32_t first, int32_t count) const {
     const auto begin = layers.begin() + first;

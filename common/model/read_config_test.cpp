@@ -629,6 +629,53 @@ TEST_CASE("Llama 4: defaults, older spellings and what is refused") {
              ContainsSubstring("has 1 entries for"));
 }
 
+TEST_CASE("Nemotron-H 8B and Nano 2, as published: each layer is one part") {
+  const ModelSpec spec = *ReadShape("nemotron-h-8b");
+  CHECK(spec.n_layers() == 52);
+  CHECK(spec.n_recurrent(0, 52) == 24);
+  const LayerSpec &mamba = spec.layers[0], &mlp = spec.layers[1], &attention = spec.layers[7];
+  CHECK((mamba.is_recurrent && mamba.has_mixer && !mamba.has_mlp && !mamba.has_attention()));
+  CHECK((mlp.has_mlp && !mlp.has_mixer && !mlp.has_attention()));
+  CHECK((attention.has_attention() && !attention.has_mlp && attention.rope == -1));
+  CHECK((spec.mlp_width(mlp) == 21504 && spec.mlp_width(mamba) == 0));
+  CHECK((!spec.gated_mlp && spec.activation == Activation::kReluSquared));
+  const RecurrentShape& shape = spec.recurrent->shape;
+  CHECK(shape.is_state_space());
+  CHECK(shape.projected_width() == 2 * 8192 + 2 * 8 * 128 + 128);
+  CHECK(shape.state_elements() == 3 * (8192 + 2 * 8 * 128) + 8192 * 128);
+  CHECK(shape.norm_group() == 1024);
+  CHECK(spec.head_dim == 128);
+  CHECK(ReadShape("nemotron-nano-9b-v2")->recurrent->shape.value_dim == 80);
+}
+
+TEST_CASE("Nemotron 3 Nano, as published: experts without gates") {
+  const ModelSpec spec = *ReadShape("nemotron-3-nano-30b-a3b");
+  CHECK((spec.layers[1].has_experts && spec.mlp_width(spec.layers[1]) == 0));
+  CHECK((spec.experts.n_experts == 128 && spec.experts.n_used == 6));
+  CHECK(spec.experts.sigmoid->factor == 2.5f);
+  CHECK(spec.shared_expert.intermediate_size == 3712);
+  CHECK(spec.WeightsOfExperts() == 2.0 * 2688 * 1856 * 128);
+}
+
+TEST_CASE("Nemotron-H: names of layers, and what is refused") {
+  const auto nemotron = [](std::string_view keys) { return Config("NemotronHForCausalLM", keys); };
+  const ModelSpec spec = MustRead(nemotron(R"("layers_block_type": ["mamba", "mlp",
+      "full_attention", "linear_attention"], "time_step_limit": [0.0, {"__float__": "Infinity"}],)"));
+  CHECK((spec.layers[0].is_recurrent && spec.layers[1].has_mlp && spec.layers[3].is_recurrent));
+  CHECK_THAT(
+      ErrorOf(nemotron(R"("hybrid_override_pattern": "M-M",)"), absl::StatusCode::kInvalidArgument),
+      ContainsSubstring("names 3 layers, num_hidden_layers is 4"));
+  CHECK_THAT(
+      ErrorOf(nemotron(R"("hybrid_override_pattern": "M-MX",)"), absl::StatusCode::kUnimplemented),
+      ContainsSubstring("layer 3 is 'X'"));
+  CHECK_THAT(ErrorOf(nemotron(R"("hybrid_override_pattern": "M-ME", "moe_latent_size": 64,)"),
+                     absl::StatusCode::kUnimplemented),
+             ContainsSubstring("moe_latent_size"));
+  CHECK_THAT(ErrorOf(nemotron(R"("hybrid_override_pattern": "M-M*", "time_step_limit": [0.1, 1],)"),
+                     absl::StatusCode::kUnimplemented),
+             ContainsSubstring("time_step_limit"));
+}
+
 TEST_CASE("Gemma 4 31B, as published: full layers have other heads") {
   const ModelSpec spec = *ReadShape("gemma-4-31b");
   CHECK(spec.n_layers() == 60);

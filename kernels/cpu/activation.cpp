@@ -49,6 +49,10 @@ HWY_INLINE V GeluTanh(D d, V x) {
 template <Activation kKind, class D, class V>
 HWY_INLINE V Activated(D d, V x) {
   if constexpr (kKind == Activation::kRelu) return hn::Max(x, hn::Zero(d));
+  if constexpr (kKind == Activation::kReluSquared) {
+    const V positive = hn::Max(x, hn::Zero(d));
+    return hn::Mul(positive, positive);
+  }
   if constexpr (kKind == Activation::kGelu) return Gelu(d, x);
   if constexpr (kKind == Activation::kGeluTanh) return GeluTanh(d, x);
   if constexpr (kKind == Activation::kSilu) return hn::Mul(x, Sigmoid(d, x));
@@ -119,6 +123,8 @@ absl::Status Activate(const ActivationArgs& args, CpuContext& context) {
   switch (args.kind) {
     case Activation::kRelu:
       return ActivateOf<Activation::kRelu>(args, context);
+    case Activation::kReluSquared:
+      return ActivateOf<Activation::kReluSquared>(args, context);
     case Activation::kGelu:
       return ActivateOf<Activation::kGelu>(args, context);
     case Activation::kGeluTanh:

@@ -33,7 +33,7 @@ CpuKernel<RopeAppendArgs> ChooseRopeAppend();
 CpuKernel<AttentionArgs> ChooseAttention();
 CpuKernel<ActivationArgs> ChooseActivation();
 CpuKernel<SoftCapArgs> ChooseSoftCap();
-CpuKernel<DeltaNetArgs> ChooseDeltaNet();
+CpuKernel<RecurrenceArgs> ChooseRecurrence();
 CpuKernel<SigmoidGateArgs> ChooseSigmoidGate();
 
 }  // namespace stagecoach::kernels

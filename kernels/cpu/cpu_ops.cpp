@@ -158,7 +158,7 @@ class CpuOps final : public Ops {
   size_t ExpertScratchBytes(const ExpertShape& shape) const override {
     return CpuExpertScratchBytes(shape);
   }
-  void DeltaNet(const DeltaNetArgs& args) override { Run(kernels_.delta_net, args); }
+  void Recurrence(const RecurrenceArgs& args) override { Run(kernels_.recurrence, args); }
   void SigmoidGate(const SigmoidGateArgs& args) override { Run(kernels_.sigmoid_gate, args); }
   void SplitGate(const SplitGateArgs& args) override {
     if (status_.ok()) CpuSplitGate(args, pool_);

@@ -66,7 +66,7 @@ CpuKernels ChooseCpuKernels() {
                      .attention = ChooseAttention(),
                      .activation = ChooseActivation(),
                      .soft_cap = ChooseSoftCap(),
-                     .delta_net = ChooseDeltaNet(),
+                     .recurrence = ChooseRecurrence(),
                      .sigmoid_gate = ChooseSigmoidGate(),
                      .sample_vector = ChooseSampleVector()};
   hwy::GetChosenTarget().DeInit();

@@ -16,7 +16,7 @@ struct CpuKernels {
   CpuKernel<AttentionArgs> attention;
   CpuKernel<ActivationArgs> activation;
   CpuKernel<SoftCapArgs> soft_cap;
-  CpuKernel<DeltaNetArgs> delta_net;
+  CpuKernel<RecurrenceArgs> recurrence;
   CpuKernel<SigmoidGateArgs> sigmoid_gate;
   SampleVector sample_vector;
 };

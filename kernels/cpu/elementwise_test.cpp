@@ -59,8 +59,8 @@ TEST_CASE("Norm works in place") {
 // Checks the relative error over the whole range, including the tails.
 TEST_CASE("Activations equal the reference to one part in a million") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
-  const Activation kind =
-      GENERATE(Activation::kRelu, Activation::kGelu, Activation::kGeluTanh, Activation::kSilu);
+  const Activation kind = GENERATE(Activation::kRelu, Activation::kReluSquared, Activation::kGelu,
+                                   Activation::kGeluTanh, Activation::kSilu);
   const bool gated = GENERATE(false, true);
   auto ops = MakeCpuOpsFor(target, 3);
   auto reference = MakeReferenceOps();

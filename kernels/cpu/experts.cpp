@@ -234,7 +234,7 @@ absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
                   *context.pool);
     SC_RETURN_IF_ERROR(kernels.gemm({.x = floats(parts.x),
                                      .w = &args.up[static_cast<size_t>(e)],
-                                     .bias = bias(args.up_bias, e, 2 * width),
+                                     .bias = bias(args.up_bias, e, args.up.front().rows),
                                      .y = floats(parts.up),
                                      .n_rows = n_rows},
                                     context));
@@ -243,7 +243,7 @@ absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
                                            .n_rows = n_rows,
                                            .width = width,
                                            .kind = args.kind,
-                                           .gated = true,
+                                           .gated = args.gated,
                                            .clamped = args.clamped},
                                           context));
     SC_RETURN_IF_ERROR(kernels.gemm({.x = floats(parts.activation),

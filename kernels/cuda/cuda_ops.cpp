@@ -37,8 +37,8 @@
 #include "kernels/cuda/l2/l2_measure.h"
 #include "kernels/cuda/packed/packed_experts.h"
 #include "kernels/cuda/packed/packed_matrices.h"
-#include "kernels/cuda/recurrent/delta_net.h"
 #include "kernels/cuda/recurrent/gates.h"
+#include "kernels/cuda/recurrent/recurrence.h"
 #include "kernels/cuda/sample/sample_rows.h"
 #include "kernels/cuda/step/step_builder.h"
 
@@ -412,6 +412,7 @@ class CudaOps final : public Ops {
     Launch("Route", [&] { return cuda::Route(stream_, args); });
   }
   void ExpertMlp(const ExpertMlpArgs& args) override {
+    SC_CHECK(args.gated);
     Do([&]() -> absl::Status {
       if (args.clears_out) {
         const size_t n = static_cast<size_t>(args.n_tokens) * size_t(args.down.front().rows);
@@ -429,11 +430,11 @@ class CudaOps final : public Ops {
   size_t ExpertScratchBytes(const ExpertShape& shape) const override {
     return cuda::ExpertScratchBytes(shape, DType::kF32);
   }
-  void DeltaNet(const DeltaNetArgs& args) override {
-    Launch("DeltaNet", [&] {
+  void Recurrence(const RecurrenceArgs& args) override {
+    Launch("Recurrence", [&] {
       const auto& inputs = static_cast<const cuda::CudaStepInputs&>(*args.step);
       SC_CHECK(inputs.limits.has_states);
-      return cuda::DeltaNet(stream_, args, inputs.delta_net());
+      return cuda::Recurrence(stream_, args, inputs.recurrence());
     });
   }
   void CopyStates(const CopyStatesArgs& args) override {

@@ -13,7 +13,7 @@
 #include "common/float_convert.h"
 #include "common/host_memory.h"
 #include "kernels/host_step.h"
-#include "kernels/reference/reference_delta_net.h"
+#include "kernels/reference/reference_recurrence.h"
 #include "kernels/reference/reference_sample.h"
 
 namespace stagecoach::kernels {
@@ -23,6 +23,8 @@ double Activated(double x, Activation kind) {
   switch (kind) {
     case Activation::kRelu:
       return x > 0 ? x : 0;
+    case Activation::kReluSquared:
+      return x > 0 ? x * x : 0;
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x * std::sqrt(0.5));
     case Activation::kGeluTanh:
@@ -370,7 +372,7 @@ class ReferenceOps final : public Ops {
           };
           Gemm({.x = x,
                 .w = &args.up[e],
-                .bias = bias(args.up_bias, 2 * width),
+                .bias = bias(args.up_bias, args.up[e].rows),
                 .y = up.data(),
                 .n_rows = 1});
           Activate({.x = up.data(),
@@ -378,7 +380,7 @@ class ReferenceOps final : public Ops {
                     .n_rows = 1,
                     .width = width,
                     .kind = args.kind,
-                    .gated = true,
+                    .gated = args.gated,
                     .clamped = args.clamped});
           Gemm({.x = act.data(),
                 .w = &args.down[e],
@@ -391,7 +393,7 @@ class ReferenceOps final : public Ops {
     }
   }
 
-  void DeltaNet(const DeltaNetArgs& args) override { ReferenceDeltaNet(args); }
+  void Recurrence(const RecurrenceArgs& args) override { ReferenceRecurrence(args); }
   void SplitGate(const SplitGateArgs& args) override { ReferenceSplitGate(args); }
   void SigmoidGate(const SigmoidGateArgs& args) override { ReferenceSigmoidGate(args); }
   void CopyStates(const CopyStatesArgs& args) override { ReferenceCopyStates(args); }

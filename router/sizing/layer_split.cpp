@@ -21,8 +21,7 @@ int32_t LastBeginning(const ModelSpec& spec) {
 }  // namespace
 
 double LayerCost(const ModelSpec& spec, const LayerSpec& layer) {
-  const double experts = 3.0 * spec.hidden_size * spec.experts.intermediate_size;
-  return spec.WeightsOfEveryRow(layer) + (layer.has_experts ? experts * spec.experts.n_experts : 0);
+  return spec.WeightsOfEveryRow(layer) + (layer.has_experts ? spec.WeightsOfExperts() : 0);
 }
 
 double LogitsCost(const ModelSpec& spec) {

@@ -31,7 +31,7 @@ class Stages {
       const int32_t window = spec.kv_groups[layer.kv_group].window.size;
       const int32_t n_seen =
           window == 0 ? demand.sequence_tokens : std::min(window, demand.sequence_tokens);
-      const int32_t n_keys = layer.kv_source >= 0 ? 0 : n_seen;
+      const int32_t n_keys = layer.has_attention() && layer.kv_source < 0 ? n_seen : 0;
       keys_before_.push_back(keys_before_.back() + n_keys);
     }
   }

@@ -317,6 +317,27 @@ def llama4_dense():
     return llama4_sizes(interleave_moe_layer_step=2, use_qk_norm=False, attention_chunk_size=32, rope_parameters=rope)
 
 
+def nemotron_sizes(**more):
+    # transformers bounds dt by time_step_min, and NVIDIA's own code does not.
+    return transformers.NemotronHConfig(**{
+        **sizes(2, 1), "head_dim": 32, "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 24,
+        "time_step_min": 1e-30, "chunk_size": 16, **more,
+    })  # fmt: skip
+
+
+def nemotron_h():
+    # Like Nemotron-H and Nemotron Nano 2.
+    return nemotron_sizes(hybrid_override_pattern="M-M*-M", intermediate_size=40)
+
+
+def nemotron_h_moe():
+    # Like Nemotron Nano 3.
+    return nemotron_sizes(
+        hybrid_override_pattern="MEM*EME", use_conv_bias=False, n_routed_experts=6, num_experts_per_tok=3,
+        moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, routed_scaling_factor=2.5,
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -348,6 +369,8 @@ MODELS = {
     "gemma4-e": (gemma4_e, torch.bfloat16, False, "5GB"),
     "llama4": (llama4, torch.bfloat16, False, "5GB"),
     "llama4-dense": (llama4_dense, torch.bfloat16, False, "5GB"),
+    "nemotron-h": (nemotron_h, torch.bfloat16, False, "5GB"),
+    "nemotron-h-moe": (nemotron_h_moe, torch.bfloat16, False, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llama4"}
@@ -356,7 +379,7 @@ MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llam
 # These models' seeds are not 100 plus their place in the list. With the seeds of those with experts, no row has two experts,
 # or groups of them, whose scores are nearly the same: rounding would choose between them.
 SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120, "qwen3-next": 116,
-         "qwen3-5": 117, "qwen3-5-moe": 118, "llama4": 303, "llama4-dense": 307}
+         "qwen3-5": 117, "qwen3-5-moe": 118, "llama4": 303, "llama4-dense": 307, "nemotron-h": 307, "nemotron-h-moe": 301}
 
 
 @torch.no_grad()
@@ -373,6 +396,8 @@ def randomise(model, dtype, seed):
             weight.copy_(1 + noise)  # as large as scores
         elif name.endswith("A_log"):
             weight.copy_(0.5 * noise - 2.5)  # states that remember some tens of tokens
+        elif name.endswith("dt_bias") and model.config.model_type == "nemotron_h":
+            weight.copy_(noise)  # else the state would hardly count beside D
         elif weight.dim() == 1:
             weight.add_(0.1 * noise)  # norms around 1 (or 0, Gemma's), biases around 0
         elif "embed" in name or name.endswith(("wte.weight", "wpe.weight")):

@@ -18,6 +18,7 @@ bool Strip(std::string_view prefix, std::string_view* text) {
 std::vector<std::string> PlainSpellings(std::string_view name) {
   std::string_view rest = name;
   if (Strip("transformer.", &rest)) return {std::string(name), std::string(rest)};
+  if (Strip("backbone.", &rest)) return {std::string(name), fmt::format("model.{}", rest)};
   if (!Strip("model.", &rest)) {
     return {std::string(name), fmt::format("language_model.{}", name)};
   }

@@ -17,14 +17,15 @@ class LayerRun {
       : spec_(spec),
         in_(inputs),
         w_(inputs.weights),
-        heads_(inputs.layer.is_recurrent ? HeadShape{} : spec.heads(inputs.layer)),
+        heads_(inputs.layer.has_attention() ? spec.heads(inputs.layer) : HeadShape{}),
         step_(step),
         scratch_(scratch),
         hidden_(hidden),
         ops_(ops) {}
 
   void AppendKeys() {
-    if (in_.layer.is_recurrent) return DeltaNet();
+    if (!in_.layer.has_mixer) return;
+    if (in_.layer.is_recurrent) return Recurrence();
     kernels::GemmArgs qkv =
         Product(scratch_.normed, w_.qkv, w_.qkv_bias,
                 spec_.attn_gate ? Act(scratch_.projected) : scratch_.qkv, /*add_to_y=*/false);
@@ -64,6 +65,7 @@ class LayerRun {
   }
 
   void Attention() {
+    if (!in_.layer.has_mixer) return;
     if (in_.layer.is_recurrent) {
       // AppendKeys has computed it.
       AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
@@ -88,6 +90,7 @@ class LayerRun {
   }
 
   void Mlp() {
+    if (!in_.layer.has_mlp) return;
     if (in_.layer.has_experts && spec_.experts.beside_mlp) {
       ExpertsBesideMlp();
     } else if (in_.layer.has_experts) {
@@ -165,23 +168,25 @@ class LayerRun {
   }
 
   // A recurrent layer up to its output matrix.
-  void DeltaNet() {
+  void Recurrence() {
     SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);
     ops_->NormGemm(InputNorm(w_.attn_norm, w_.attn_norm_bias),
                    Product(scratch_.normed, w_.qkv, Buffer{}, scratch_.projected,
                            /*add_to_y=*/false));
-    ops_->DeltaNet({.shape = spec_.recurrent->shape,
-                    .projected = scratch_.projected,
-                    .conv = w_.recurrent.conv.As<float>(),
-                    .a_log = w_.recurrent.a_log.As<float>(),
-                    .dt_bias = w_.recurrent.dt_bias.As<float>(),
-                    .norm = w_.recurrent.norm.As<float>(),
-                    .norm_eps = static_cast<float>(spec_.norm_eps),
-                    .step = &step_,
-                    .states = in_.states,
-                    .saves = in_.saves,
-                    .mixed = scratch_.mixed,
-                    .out = scratch_.attn});
+    ops_->Recurrence({.shape = spec_.recurrent->shape,
+                      .projected = scratch_.projected,
+                      .conv = w_.recurrent.conv.As<float>(),
+                      .conv_bias = w_.recurrent.conv_bias.As<float>(),
+                      .a_log = w_.recurrent.a_log.As<float>(),
+                      .dt_bias = w_.recurrent.dt_bias.As<float>(),
+                      .skip = w_.recurrent.skip.As<float>(),
+                      .norm = w_.recurrent.norm.As<float>(),
+                      .norm_eps = static_cast<float>(spec_.norm_eps),
+                      .step = &step_,
+                      .states = in_.states,
+                      .saves = in_.saves,
+                      .mixed = scratch_.mixed,
+                      .out = scratch_.attn});
   }
 
   // x *= sigmoid(gate). gate: [T, width], or [T, 1] if gate_width is 1.
@@ -281,7 +286,8 @@ class LayerRun {
                      .clamped = spec_.clamped_glu,
                      .up_bias = w_.expert_up_bias.As<float>(),
                      .down_bias = w_.expert_down_bias.As<float>(),
-                     .clears_out = clears_out});
+                     .clears_out = clears_out,
+                     .gated = spec_.gated_mlp});
   }
 
   // hidden += output of the shared expert for x: [T, H]
@@ -294,7 +300,7 @@ class LayerRun {
                         .n_rows = step_.n_tokens,
                         .width = width,
                         .kind = spec_.activation,
-                        .gated = true});
+                        .gated = spec_.gated_mlp});
     if (w.row_gate.rows > 0) {
       // The experts are done with the memory of the router's logits.
       Gemm(x, w.row_gate, Buffer{}, scratch_.router_logits, /*add_to_y=*/false);

@@ -36,7 +36,7 @@ struct LayerInputs {
   const LayerSpec& layer;
   const kernels::RopeTable* rope;  // null: learned positions
   kernels::KvLayer kv;             // of a layer that is not recurrent
-  // A recurrent layer has these: see DeltaNetArgs.
+  // A recurrent layer has these: see RecurrenceArgs.
   float* states;
   std::span<const kernels::StateSave> saves;
   // The layer's numbers in LayerInputsSpec, or null. The next row begins `stride` further on.
@@ -44,7 +44,8 @@ struct LayerInputs {
   int64_t row_inputs_stride = 0;
 };
 
-// Computes hidden += attention(norm(hidden)), then hidden += mlp(norm(hidden)). NormPlacement may
+// Computes hidden += attention(norm(hidden)), then hidden += mlp(norm(hidden)), or one of them if
+// the layer has one part. NormPlacement may
 // place the norms elsewhere. With LayerInputsSpec, adds a third part; a layer scale comes last.
 // hidden: [T, H] float32.
 void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,

@@ -23,7 +23,7 @@ KvCache::KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, D
       dtype_(dtype) {}
 
 uint64_t KvCache::layer_block_bytes(const LayerSpec& layer) const {
-  if (layer.is_recurrent || layer.kv_source >= 0) return 0;
+  if (!layer.has_attention() || layer.kv_source >= 0) return 0;
   const HeadShape heads = spec_.heads(layer);
   return kernels::KvBlockBytes(dtype_, heads.n_kv_heads, heads.head_dim) / 2;
 }
@@ -64,9 +64,7 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, const Lasting
   };
   std::vector<Layer> starts;
   for (const LayerSpec& layer : layers_) {
-    const uint64_t n = layer.is_recurrent ? 0
-                                          : n_blocks[static_cast<size_t>(layer.kv_group)] *
-                                                layer_block_bytes(layer);
+    const uint64_t n = n_blocks[static_cast<size_t>(layer.kv_group)] * layer_block_bytes(layer);
     starts.push_back({.k = take(n), .v = take(n)});
   }
   if (!memory.make) {

@@ -45,7 +45,7 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
                 slots = options.config.max_sequences();
   int64_t heads_width = 0, qkv_width = 0;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.is_recurrent) continue;
+    if (!layer.has_attention()) continue;
     const HeadShape heads = spec.heads(layer);
     heads_width = std::max(heads_width, int64_t{heads.q_width()});
     qkv_width = std::max(qkv_width, int64_t{heads.qkv_width()});

@@ -270,7 +270,7 @@ class StageModelImpl final : public StageModel {
     if (layer.is_recurrent) {
       inputs.states = states_.layer(i);
       inputs.saves = state_saves_;
-    } else {
+    } else if (layer.has_mixer) {
       inputs.kv = kv_.layer(i);
     }
     return inputs;

@@ -53,18 +53,22 @@ class Planner {
     const TensorNames& names = spec_.names;
     const int32_t hidden = spec_.hidden_size;
     const bool post_norms = spec_.norm_placement == NormPlacement::kBeforeAndAfter;
-    Norm(&to->attn_norm, &to->attn_norm_bias, names.attn_norm, hidden);
-    if (spec_.recurrent && spec_.layers[static_cast<size_t>(layer)].is_recurrent) {
-      Recurrent(*spec_.recurrent, to);
-    } else {
-      Attention(to);
-    }
-    if (post_norms) Norm(&to->post_attn_norm, nullptr, names.post_attn_norm, hidden);
-    Norm(&to->mlp_norm, &to->mlp_norm_bias, names.mlp_norm, hidden);
     const LayerSpec& spec = spec_.layers[static_cast<size_t>(layer)];
-    if (spec.has_experts) Experts(to);
-    if (const int32_t width = spec_.mlp_width(spec); width > 0) Mlp(width, to);
-    if (post_norms) Norm(&to->post_mlp_norm, nullptr, names.post_mlp_norm, hidden);
+    if (spec.has_mixer) {
+      Norm(&to->attn_norm, &to->attn_norm_bias, names.attn_norm, hidden);
+      if (spec.is_recurrent) {
+        Recurrent(*spec_.recurrent, to);
+      } else {
+        Attention(to);
+      }
+      if (post_norms) Norm(&to->post_attn_norm, nullptr, names.post_attn_norm, hidden);
+    }
+    if (spec.has_mlp) {
+      Norm(&to->mlp_norm, &to->mlp_norm_bias, names.mlp_norm, hidden);
+      if (spec.has_experts) Experts(to);
+      if (const int32_t width = spec_.mlp_width(spec); width > 0) Mlp(width, to);
+      if (post_norms) Norm(&to->post_mlp_norm, nullptr, names.post_mlp_norm, hidden);
+    }
     if (const LayerInputsSpec& inputs = spec_.layer_inputs; inputs.width > 0) {
       Linear(&to->inputs.gate, nullptr, /*has_bias=*/false, hidden, {{inputs.gate, inputs.width}});
       Linear(&to->inputs.up, nullptr, /*has_bias=*/false, inputs.width, {{inputs.up, hidden}});
@@ -129,7 +133,9 @@ class Planner {
     const RecurrentShape& shape = recurrent.shape;
     const int32_t hidden = spec_.hidden_size;
     // --quantize leaves this matrix as it is: rows of it decide how fast a state decays.
-    if (recurrent.qkvz.empty()) {
+    if (shape.is_state_space()) {
+      Matrix(&to->qkv, hidden, {{recurrent.all, shape.projected_width()}});
+    } else if (recurrent.qkvz.empty()) {
       Matrix(&to->qkv, hidden,
              {{recurrent.qkv, shape.n_channels()},
               {recurrent.z, shape.values_width()},
@@ -143,9 +149,15 @@ class Planner {
     Vector(&vectors.conv, ".weight", 0, {{recurrent.conv, shape.n_channels() * shape.conv_width}});
     plan_.requests.back().shape = {shape.n_channels(), 1, shape.conv_width};
     plan_.requests.back().dummy_spread = 1;
+    if (recurrent.conv_bias) {
+      Vector(&vectors.conv_bias, ".bias", 0, {{recurrent.conv, shape.n_channels()}});
+    }
     Vector(&vectors.a_log, "", 0, {{recurrent.a_log, shape.n_value_heads}});
     Vector(&vectors.dt_bias, "", 1, {{recurrent.dt_bias, shape.n_value_heads}});
-    Vector(&vectors.norm, ".weight", 1, {{recurrent.norm, shape.value_dim}});
+    if (shape.is_state_space()) {
+      Vector(&vectors.skip, "", 1, {{recurrent.skip, shape.n_value_heads}});
+    }
+    Vector(&vectors.norm, ".weight", 1, {{recurrent.norm, shape.norm_width()}});
     Linear(&to->o, nullptr, /*has_bias=*/false, shape.values_width(), {{recurrent.out, hidden}});
   }
 
@@ -198,7 +210,7 @@ class Planner {
     }
     to->expert_up.resize(static_cast<size_t>(experts.n_experts));
     to->expert_down.resize(static_cast<size_t>(experts.n_experts));
-    if (names.expert_gate.empty()) {
+    if (names.expert_up.empty()) {
       StackedExperts(to);
       return;
     }
@@ -206,9 +218,8 @@ class Planner {
       const auto name = [&](std::string_view pattern) {
         return WithNumber(WithNumber(pattern, layer_), e);
       };
-      const std::string gate = name(names.expert_gate), up = name(names.expert_up);
-      Linear(&to->expert_up[static_cast<size_t>(e)], nullptr, /*has_bias=*/false, hidden,
-             {{gate, width}, {up, width}});
+      GateAndUp(name(names.expert_gate), name(names.expert_up), width,
+                &to->expert_up[static_cast<size_t>(e)]);
       plan_.matrices.back().is_expert = true;
       MayBeFused(names.fused_expert_up, experts.n_experts, e);
       MayBeStacked(names.stacked_gate_up, experts.n_experts, e);
@@ -218,6 +229,16 @@ class Planner {
       plan_.matrices.back().is_expert = true;
       MayBeFused(names.fused_expert_down, experts.n_experts, e);
       MayBeStacked(names.stacked_down, experts.n_experts, e);
+    }
+  }
+
+  // Without a gate, only the rows of `up`.
+  void GateAndUp(std::string_view gate, std::string_view up, int32_t width, kernels::Matrix* to) {
+    const int32_t hidden = spec_.hidden_size;
+    if (spec_.gated_mlp) {
+      Linear(to, nullptr, /*has_bias=*/false, hidden, {{gate, width}, {up, width}});
+    } else {
+      Linear(to, nullptr, /*has_bias=*/false, hidden, {{up, width}});
     }
   }
 
@@ -252,8 +273,7 @@ class Planner {
     const SharedExpertSpec& shared = spec_.shared_expert;
     const int32_t hidden = spec_.hidden_size, width = shared.intermediate_size;
     if (!shared.row_gate.empty()) Matrix(&to->row_gate, hidden, {{shared.row_gate, 1}});
-    Linear(&to->up, nullptr, /*has_bias=*/false, hidden,
-           {{shared.gate, width}, {shared.up, width}});
+    GateAndUp(shared.gate, shared.up, width, &to->up);
     Linear(&to->down, nullptr, /*has_bias=*/false, width, {{shared.down, hidden}});
   }
 

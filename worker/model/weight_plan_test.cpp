@@ -133,5 +133,56 @@ TEST_CASE("tensors that are stored fused are requested fused") {
   CHECK(Find(plan, "model.layers.0.self_attn.q_proj.weight") == nullptr);
 }
 
+TEST_CASE("Llama 4: reordered heads where they rotate, experts by name or in one tensor") {
+  const ModelSpec spec = Spec(R"("head_dim": 4, "num_local_experts": 3, "no_rope_layers": [1, 0, 1],
+      "interleave_moe_layer_step": 2, "intermediate_size_mlp": 32,)",
+                              "Llama4ForCausalLM");
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.n_layers = 3, .is_first = true}, spec, &weights);
+  CHECK(Find(plan, "model.layers.0.self_attn.q_proj.weight")->interleaved_head == 4);
+  CHECK(Find(plan, "model.layers.0.self_attn.k_proj.weight")->interleaved_head == 4);
+  CHECK(Find(plan, "model.layers.0.self_attn.v_proj.weight")->interleaved_head == 0);
+  CHECK(Find(plan, "model.layers.1.self_attn.q_proj.weight")->interleaved_head == 0);
+  const auto norm = [&](const kernels::Buffer& target) {
+    return std::find_if(plan.vectors.begin(), plan.vectors.end(),
+                        [&](const VectorPlan& v) { return v.target == &target; });
+  };
+  REQUIRE(norm(weights.layers[0].k_norm) != plan.vectors.end());
+  CHECK(norm(weights.layers[0].k_norm)->parts.empty());
+  CHECK(norm(weights.layers[0].k_norm)->factor == 1);
+  CHECK(norm(weights.layers[1].k_norm) == plan.vectors.end());
+
+  CHECK(Find(plan, "model.layers.0.feed_forward.up_proj.weight")->rows == 32);
+  const TensorRequest& up = *Find(plan, "model.layers.1.feed_forward.experts.2.up_proj.weight");
+  CHECK(up.fused_name == "model.layers.1.feed_forward.experts.gate_up_proj");
+  CHECK((up.fused_place.expert == 2 && up.fused_place.n_experts == 3));
+  CHECK((up.fused_place.turn == 1 && up.fused_place.n_turns == 2 && !up.fused_place.in_turns));
+  const TensorRequest& down = *Find(plan, "model.layers.1.feed_forward.experts.0.down_proj.weight");
+  CHECK((down.fused_place.n_turns == 1 && down.rows == 16 && down.cols == 24));
+  CHECK(Find(plan, "model.layers.1.feed_forward.shared_expert.up_proj.weight")->rows == 24);
+}
+
+TEST_CASE("Nemotron-H: a layer has the weights of its one part") {
+  const ModelSpec spec = Spec(R"("head_dim": 4, "hybrid_override_pattern": "M*E", "n_groups": 2,
+      "mamba_num_heads": 4, "mamba_head_dim": 3, "ssm_state_size": 5, "n_routed_experts": 3,
+      "moe_intermediate_size": 8, "moe_shared_expert_intermediate_size": 12,)",
+                              "NemotronHForCausalLM");
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.n_layers = 3, .is_first = true}, spec, &weights);
+  CHECK(Find(plan, "backbone.layers.0.mixer.in_proj.weight")->rows == 2 * 12 + 2 * 10 + 4);
+  CHECK(Find(plan, "backbone.layers.0.mixer.conv1d.bias")->cols == 32);
+  CHECK(Find(plan, "backbone.layers.0.mixer.D")->cols == 4);
+  CHECK(Find(plan, "backbone.layers.0.mixer.norm.weight")->cols == 12);
+  CHECK(std::count_if(plan.requests.begin(), plan.requests.end(), [](const TensorRequest& r) {
+          return r.name.ends_with(".norm.weight") && !r.name.ends_with(".mixer.norm.weight");
+        }) == 3);
+  CHECK(Find(plan, "backbone.layers.1.mixer.q_proj.weight")->rows == 16);
+  const TensorRequest& up = *Find(plan, "backbone.layers.2.mixer.experts.1.up_proj.weight");
+  CHECK((up.rows == 8 && up.cols == 16));
+  CHECK(weights.layers[2].expert_up.size() == 3);
+  CHECK(Find(plan, "backbone.layers.2.mixer.shared_experts.up_proj.weight")->rows == 12);
+  CHECK(Find(plan, "backbone.layers.2.mixer.gate.e_score_correction_bias")->cols == 3);
+}
+
 }  // namespace
 }  // namespace stagecoach::worker

@@ -15,15 +15,15 @@
 
 namespace stagecoach::worker {
 
-// The vectors of a recurrent layer, as DeltaNetArgs has them.
+// The vectors of a recurrent layer, as RecurrenceArgs has them.
 struct RecurrentWeights {
-  kernels::Buffer conv, a_log, dt_bias, norm;
+  kernels::Buffer conv, conv_bias, a_log, dt_bias, skip, norm;
 };
 
 // W: SharedExpertSpec::intermediate_size.
 struct SharedExpertWeights {
   kernels::Matrix row_gate;  // [1, H]
-  kernels::Matrix up;        // [2 W, H]: gate, up
+  kernels::Matrix up;        // gated: [2 W, H]: gate, up; else [W, H]
   kernels::Matrix down;      // [H, W]
 };
 
@@ -58,7 +58,7 @@ struct LayerWeights {
   kernels::Buffer layer_scale;              // [1]
   // Only layers with experts. These have no up and down, unless ExpertSpec::beside_mlp.
   kernels::Matrix router;                            // [n_experts, H]
-  std::vector<kernels::Matrix> expert_up;            // by expert: [2 X, H]: gate, up
+  std::vector<kernels::Matrix> expert_up;            // by expert: [2 X, H]: gate, up; or [X, H]
   std::vector<kernels::Matrix> expert_down;          // by expert: [H, X]
   kernels::Buffer router_bias, router_correction;    // [n_experts]
   kernels::Buffer expert_up_bias, expert_down_bias;  // [n_experts, 2 X], [n_experts, H]

@@ -12,7 +12,8 @@ void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& sp
   spec.hidden_size = config.Int("hidden_size", 1, kMaxWidth);
   spec.intermediate_size =
       config.Int("intermediate_size", 1, kMaxWidth, defaults.intermediate_size);
-  spec.layers.resize(static_cast<size_t>(config.Int("num_hidden_layers", 1, kMaxLayers)));
+  spec.layers.resize(
+      static_cast<size_t>(config.Int("num_hidden_layers", 1, kMaxLayers, defaults.n_layers)));
   spec.n_heads = config.Int("num_attention_heads", 1, kMaxHeads, defaults.n_heads);
   spec.n_kv_heads =
       config.Int("num_key_value_heads", 1, kMaxHeads, defaults.n_kv_heads.value_or(spec.n_heads));
@@ -53,14 +54,15 @@ std::optional<ConfigReader> TextPart(ConfigReader& config, ModelSpec& spec) {
 Activation ReadActivation(ConfigReader& config, std::string_view key, std::string_view or_else) {
   const std::string name = config.String(key, or_else);
   if (name == "relu") return Activation::kRelu;
+  if (name == "relu2") return Activation::kReluSquared;
   if (name == "gelu") return Activation::kGelu;
   if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
     return Activation::kGeluTanh;
   }
   if (name == "silu" || name == "swish") return Activation::kSilu;
   config.Unsupported(key,
-                     fmt::format("activation \"{}\" is not supported; supported are relu, gelu, "
-                                 "gelu_pytorch_tanh and silu",
+                     fmt::format("activation \"{}\" is not supported; supported are relu, relu2, "
+                                 "gelu, gelu_pytorch_tanh and silu",
                                  name));
   return Activation::kSilu;
 }

@@ -20,7 +20,7 @@ inline constexpr int32_t kMaxPositions = 1 << 24;
 
 // Defaults for keys that a published checkpoint may omit.
 struct SizeDefaults {
-  std::optional<int32_t> vocab_size, n_heads, n_kv_heads, head_dim, intermediate_size,
+  std::optional<int32_t> vocab_size, n_layers, n_heads, n_kv_heads, head_dim, intermediate_size,
       max_positions;
   double norm_eps = 1e-6;
 };

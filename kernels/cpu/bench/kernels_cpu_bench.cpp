@@ -284,18 +284,18 @@ void BenchDeltaNet(const Bench& bench, int32_t n_seqs, int32_t n_tokens) {
   std::vector<float> out(static_cast<size_t>(n_rows) * shape.values_width());
   const auto run = [&](Ops& ops, std::vector<float>& x, std::vector<float>& states,
                        std::vector<float>& mixed, const StepInputs& step) {
-    ops.DeltaNet({.shape = shape,
-                  .projected = x.data(),
-                  .conv = conv.data(),
-                  .a_log = numbers.data(),
-                  .dt_bias = numbers.data(),
-                  .norm = norm.data(),
-                  .norm_eps = 1e-6f,
-                  .step = &step,
-                  .states = states.data(),
-                  .saves = {},
-                  .mixed = mixed.data(),
-                  .out = out.data()});
+    ops.Recurrence({.shape = shape,
+                    .projected = x.data(),
+                    .conv = conv.data(),
+                    .a_log = numbers.data(),
+                    .dt_bias = numbers.data(),
+                    .norm = norm.data(),
+                    .norm_eps = 1e-6f,
+                    .step = &step,
+                    .states = states.data(),
+                    .saves = {},
+                    .mixed = mixed.data(),
+                    .out = out.data()});
   };
   std::vector<float> states(static_cast<size_t>(n_seqs * shape.state_elements()));
   std::vector<float> mixed(static_cast<size_t>(n_rows) * shape.n_channels()), x = projected;

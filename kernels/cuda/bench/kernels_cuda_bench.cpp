@@ -324,18 +324,18 @@ void BenchDeltaNet(Bench& bench, int32_t n_seqs, int32_t n_tokens) {
   std::vector<std::function<void()>> calls;
   for (const Buffer& layer : states) {
     calls.push_back([&] {
-      bench.ops().DeltaNet({.shape = shape,
-                            .projected = projected.As<float>(),
-                            .conv = conv.As<float>(),
-                            .a_log = numbers.As<float>(),
-                            .dt_bias = numbers.As<float>(),
-                            .norm = numbers.As<float>(),
-                            .norm_eps = 1e-6f,
-                            .step = step.get(),
-                            .states = layer.As<float>(),
-                            .saves = {},
-                            .mixed = mixed.As<float>(),
-                            .out = {out.data.get(), kType}});
+      bench.ops().Recurrence({.shape = shape,
+                              .projected = projected.As<float>(),
+                              .conv = conv.As<float>(),
+                              .a_log = numbers.As<float>(),
+                              .dt_bias = numbers.As<float>(),
+                              .norm = numbers.As<float>(),
+                              .norm_eps = 1e-6f,
+                              .step = step.get(),
+                              .states = layer.As<float>(),
+                              .saves = {},
+                              .mixed = mixed.As<float>(),
+                              .out = {out.data.get(), kType}});
     });
   }
   // The states are read and written, and so is what lies between the kernels.

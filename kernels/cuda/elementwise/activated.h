@@ -25,6 +25,8 @@ template <Activation kKind, bool kExact>
 __device__ __forceinline__ float Activated(float x) {
   if constexpr (kKind == Activation::kRelu) {
     return x > 0 ? x : 0;
+  } else if constexpr (kKind == Activation::kReluSquared) {
+    return x > 0 ? x * x : 0;
   } else if constexpr (kKind == Activation::kGelu) {
     return 0.5f * x * erfcf(-x * 0.70710678118654752f);
   } else if constexpr (kKind == Activation::kGeluTanh) {
@@ -42,6 +44,8 @@ __device__ __forceinline__ float ActivatedBy(Activation kind, float x) {
   switch (kind) {
     case Activation::kRelu:
       return Activated<Activation::kRelu, kExact>(x);
+    case Activation::kReluSquared:
+      return Activated<Activation::kReluSquared, kExact>(x);
     case Activation::kGelu:
       return Activated<Activation::kGelu, kExact>(x);
     case Activation::kGeluTanh:

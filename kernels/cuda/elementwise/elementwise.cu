@@ -254,6 +254,8 @@ cudaError_t Activate(const Stream& stream, const ActivationArgs& args) {
     switch (args.kind) {
       case Activation::kRelu:
         return ActivateOf<T, Activation::kRelu>(stream, params);
+      case Activation::kReluSquared:
+        return ActivateOf<T, Activation::kReluSquared>(stream, params);
       case Activation::kGelu:
         return ActivateOf<T, Activation::kGelu>(stream, params);
       case Activation::kGeluTanh:

@@ -114,8 +114,8 @@ TEST_CASE("Norm: kinds, widths, float32 input and output") {
 }
 
 TEST_CASE("Activations: gated and not gated") {
-  const Activation kind =
-      GENERATE(Activation::kRelu, Activation::kGelu, Activation::kGeluTanh, Activation::kSilu);
+  const Activation kind = GENERATE(Activation::kRelu, Activation::kReluSquared, Activation::kGelu,
+                                   Activation::kGeluTanh, Activation::kSilu);
   const DType dtype = GENERATE(from_range(kTypes));
   const bool gated = GENERATE(false, true);
   const int32_t width = GENERATE(3, 200);

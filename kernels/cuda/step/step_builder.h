@@ -29,7 +29,7 @@ struct CudaStepInputs final : StepInputs {
   StepParams params{};   // addresses of all arrays
   int32_t max_seqs = 0;  // of the last built step, or of a recording of it
 
-  DeltaNetPlan delta_net() const { return {params.n_seqs_out, params.saves, max_seqs}; }
+  RecurrencePlan recurrence() const { return {params.n_seqs_out, params.saves, max_seqs}; }
 };
 
 // fixed_units: see AttentionSetup.

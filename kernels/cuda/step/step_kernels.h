@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/recurrent/delta_net.h"
+#include "kernels/cuda/recurrent/recurrence.h"
 #include "kernels/step_inputs.h"
 
 namespace stagecoach::kernels::cuda {
@@ -32,7 +32,7 @@ struct StepParams {
   int32_t *n_seqs_out, *n_decodes_out;
   PlannedDecode* decodes;
   int32_t* hopper;
-  SeqSave* saves;  // see DeltaNetPlan
+  SeqSave* saves;  // see RecurrencePlan
   struct Group {
     int32_t *kv_slots, *block_tables, *unit_starts;
     DecodeShare* shares;

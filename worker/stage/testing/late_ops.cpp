@@ -54,7 +54,7 @@ class LateOps final : public Ops {
   size_t ExpertScratchBytes(const ExpertShape& shape) const override {
     return ops_->ExpertScratchBytes(shape);
   }
-  void DeltaNet(const DeltaNetArgs& args) override { ops_->DeltaNet(args); }
+  void Recurrence(const RecurrenceArgs& args) override { ops_->Recurrence(args); }
   void SplitGate(const SplitGateArgs& args) override { ops_->SplitGate(args); }
   void SigmoidGate(const SigmoidGateArgs& args) override { ops_->SigmoidGate(args); }
   void CopyStates(const CopyStatesArgs& args) override { ops_->CopyStates(args); }

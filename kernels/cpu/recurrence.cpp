@@ -1,5 +1,5 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/delta_net.cpp"
+#define HWY_TARGET_INCLUDE "kernels/cpu/recurrence.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>  // before highway.h
 #include <hwy/highway.h>
@@ -36,7 +36,7 @@ struct Rows {
   size_t save_end;
 };
 
-Rows RowsOf(const DeltaNetArgs& args, size_t sequence) {
+Rows RowsOf(const RecurrenceArgs& args, size_t sequence) {
   const StepInputs& step = *args.step;
   const auto state = [&args](int32_t number) {
     return args.states + number * args.shape.state_elements();
@@ -69,29 +69,31 @@ Head HeadOf(const RecurrentShape& shape, size_t index) {
   if (index < 2 * keys) {
     const bool is_q = index < keys;
     const auto head = static_cast<int32_t>(index % keys);
-    return {.channel = index * key_dim,
+    const float length = is_q ? 1.0f / std::sqrt(static_cast<float>(key_dim)) : 1.0f;
+    return {.channel = static_cast<size_t>(is_q ? shape.q_channel(head) : shape.k_channel(head)),
             .at = static_cast<size_t>(is_q ? shape.q_at(head) : shape.k_at(head)),
             .width = key_dim,
-            .scale = is_q ? 1.0f / std::sqrt(static_cast<float>(key_dim)) : 1.0f};
+            .scale = shape.is_state_space() ? 0 : length};
   }
-  const size_t head = index - 2 * keys;
-  return {.channel = 2 * keys * key_dim + head * value_dim,
-          .at = static_cast<size_t>(shape.v_at(static_cast<int32_t>(head))),
+  const auto head = static_cast<int32_t>(index - 2 * keys);
+  return {.channel = static_cast<size_t>(shape.v_channel(head)),
+          .at = static_cast<size_t>(shape.v_at(head)),
           .width = value_dim,
           .scale = 0};
 }
 
-// out[i] = silu(the sum over j of taps[j][i] * columns[j][i]); the oldest column comes first.
-// taps: [n, width]
+// out[i] = silu(bias[i] + the sum over j of taps[j][i] * columns[j][i]); the oldest column comes
+// first. taps: [n, width]; bias: [width] or null
 template <size_t kLanes>
-HWY_INLINE size_t ConvSpan(const float* taps, const float* const* columns, size_t n, float* out,
-                           size_t i, size_t width) {
+HWY_INLINE size_t ConvSpan(const float* taps, const float* bias, const float* const* columns,
+                           size_t n, float* out, size_t i, size_t width) {
   const hn::CappedTag<float, kLanes> d;
   for (; i + hn::Lanes(d) <= width; i += hn::Lanes(d)) {
     auto sum = hn::Mul(hn::LoadU(d, taps + i), hn::LoadU(d, columns[0] + i));
     for (size_t j = 1; j < n; ++j) {
       sum = hn::MulAdd(hn::LoadU(d, taps + j * width + i), hn::LoadU(d, columns[j] + i), sum);
     }
+    if (bias != nullptr) sum = hn::Add(sum, hn::LoadU(d, bias + i));
     hn::StoreU(hn::Mul(sum, Sigmoid(d, sum)), d, out + i);
   }
   return i;
@@ -107,7 +109,7 @@ HWY_INLINE size_t ScaleSpan(float* x, float scale, size_t i, size_t width) {
 }
 
 // Fills one head of `mixed` for all rows of a sequence, and moves the state's columns on.
-void MixHead(const DeltaNetArgs& args, const Rows& rows, const Head& head) {
+void MixHead(const RecurrenceArgs& args, const Rows& rows, const Head& head) {
   constexpr float kEps = 1e-6f;  // of the scaling to length 1
   const auto n_channels = static_cast<size_t>(args.shape.n_channels());
   const auto projected_width = static_cast<size_t>(args.shape.projected_width());
@@ -128,13 +130,14 @@ void MixHead(const DeltaNetArgs& args, const Rows& rows, const Head& head) {
     return i < n_kept ? kept.data() + i * width
                       : args.projected + (rows.begin + i - n_kept) * projected_width + head.at;
   };
+  const float* const bias = args.conv_bias != nullptr ? args.conv_bias + head.channel : nullptr;
   std::vector<const float*> columns(n_taps);
   const size_t n_rows = rows.end - rows.begin;
   for (size_t t = 0; t < n_rows; ++t) {
     for (size_t j = 0; j < n_taps; ++j) columns[j] = column(t + j);
     float* const out = args.mixed + (rows.begin + t) * n_channels + head.channel;
-    const size_t done = ConvSpan<16>(taps.data(), columns.data(), n_taps, out, 0, width);
-    ConvSpan<1>(taps.data(), columns.data(), n_taps, out, done, width);
+    const size_t done = ConvSpan<16>(taps.data(), bias, columns.data(), n_taps, out, 0, width);
+    ConvSpan<1>(taps.data(), bias, columns.data(), n_taps, out, done, width);
     if (head.scale == 0) continue;
     const float scale = head.scale / std::sqrt(SumOf(out, width, AddSquareTo{0}) + kEps);
     ScaleSpan<1>(out, scale, ScaleSpan<16>(out, scale, 0, width), width);
@@ -148,18 +151,20 @@ void MixHead(const DeltaNetArgs& args, const Rows& rows, const Head& head) {
   if (rows.saved != nullptr) keep(rows.save_end - rows.begin, rows.saved);
 }
 
-// Replaces b by sigmoid(b), and a by the decay of the state, in all rows of a sequence.
-void PrepareRates(const DeltaNetArgs& args, const Rows& rows, size_t value_head) {
+// Replaces a by dt in all rows of a sequence; in a delta net b by sigmoid(b), and a by the decay of
+// the state.
+void PrepareRates(const RecurrenceArgs& args, const Rows& rows, size_t value_head) {
   const auto head = static_cast<int32_t>(value_head);
   const float rate = std::exp(args.a_log[value_head]);
   for (size_t t = rows.begin; t < rows.end; ++t) {
     float* const row = args.projected + t * static_cast<size_t>(args.shape.projected_width());
-    float& b = row[args.shape.b_at(head)];
     float& a = row[args.shape.a_at(head)];
-    b = 1.0f / (1.0f + std::exp(-b));
     const float x = a + args.dt_bias[value_head];
-    const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
-    a = std::exp(-rate * softplus);
+    a = x > 20.0f ? x : std::log1p(std::exp(x));
+    if (args.shape.is_state_space()) continue;
+    float& b = row[args.shape.b_at(head)];
+    b = 1.0f / (1.0f + std::exp(-b));
+    a = std::exp(-rate * a);
   }
 }
 
@@ -168,6 +173,8 @@ struct Update {
   size_t n_keys, stride;
   const float *q, *k;  // [n_keys]
   float beta, decay;
+  bool is_delta;  // beta scales what the state does not know of v yet; else all of v
+  float skip;     // unless is_delta: of v in the output
 };
 
 // Updates columns [c, c + kVectors * lanes) and computes their outputs. The sums over keys have
@@ -190,22 +197,25 @@ HWY_INLINE void UpdateColumns(const Update& u, float* matrix, const float* v, fl
     return hn::Add(hn::Add(sum[i][0], sum[i][1]), hn::Add(sum[i][2], sum[i][3]));
   };
   float* const at = matrix + c;
-  clear();
+  const V decay = hn::Set(d, u.decay), beta = hn::Set(d, u.beta);
+  V delta[kVectors];
   const auto recall = [&](size_t key, size_t part) HWY_ATTR {
     const V k = hn::Set(d, u.k[key]);
     for (size_t i = 0; i < kVectors; ++i) {
       sum[i][part] = hn::MulAdd(hn::LoadU(d, at + key * u.stride + i * lanes), k, sum[i][part]);
     }
   };
-  for (size_t key = 0; key < n_whole; key += kParts) {
-    for (size_t p = 0; p < kParts; ++p) recall(key + p, p);
+  if (u.is_delta) {
+    clear();
+    for (size_t key = 0; key < n_whole; key += kParts) {
+      for (size_t p = 0; p < kParts; ++p) recall(key + p, p);
+    }
+    for (size_t key = n_whole; key < u.n_keys; ++key) recall(key, 0);
   }
-  for (size_t key = n_whole; key < u.n_keys; ++key) recall(key, 0);
-  const V decay = hn::Set(d, u.decay);
-  V delta[kVectors];
   for (size_t i = 0; i < kVectors; ++i) {
-    const V known = hn::Mul(decay, total(i));
-    delta[i] = hn::Mul(hn::Set(d, u.beta), hn::Sub(hn::LoadU(d, v + c + i * lanes), known));
+    V unknown = hn::LoadU(d, v + c + i * lanes);
+    if (u.is_delta) unknown = hn::Sub(unknown, hn::Mul(decay, total(i)));
+    delta[i] = hn::Mul(beta, unknown);
   }
   clear();
   const auto learn = [&](size_t key, size_t part) HWY_ATTR {
@@ -221,19 +231,26 @@ HWY_INLINE void UpdateColumns(const Update& u, float* matrix, const float* v, fl
     for (size_t p = 0; p < kParts; ++p) learn(key + p, p);
   }
   for (size_t key = n_whole; key < u.n_keys; ++key) learn(key, 0);
-  for (size_t i = 0; i < kVectors; ++i) hn::StoreU(total(i), d, out + c + i * lanes);
+  for (size_t i = 0; i < kVectors; ++i) {
+    V sums = total(i);
+    if (!u.is_delta) {
+      sums = hn::MulAdd(hn::Set(d, u.skip), hn::LoadU(d, v + c + i * lanes), sums);
+    }
+    hn::StoreU(sums, d, out + c + i * lanes);
+  }
 }
 
 // Runs all rows of a sequence through one block of a head's matrix.
-void RunBlock(const DeltaNetArgs& args, const Rows& rows, size_t value_head, size_t block) {
+void RunBlock(const RecurrenceArgs& args, const Rows& rows, size_t value_head, size_t block) {
   const RecurrentShape& shape = args.shape;
   const auto head = static_cast<int32_t>(value_head);
   const auto n_channels = static_cast<size_t>(shape.n_channels());
   const auto key_dim = static_cast<size_t>(shape.key_dim);
   const auto value_dim = static_cast<size_t>(shape.value_dim);
-  const auto keys_width = static_cast<size_t>(shape.keys_width());
   const size_t first = block * kBlockColumns, n = std::min(kBlockColumns, value_dim - first);
-  const size_t key_head = value_head / static_cast<size_t>(shape.heads_per_key());
+  const int32_t key_head = head / shape.heads_per_key();
+  const bool is_delta = !shape.is_state_space();
+  const float rate = std::exp(args.a_log[value_head]);
   const size_t matrix_at =
       static_cast<size_t>(shape.conv_elements()) + (value_head * value_dim + first) * key_dim;
   float* const matrix = rows.state + matrix_at;
@@ -242,15 +259,18 @@ void RunBlock(const DeltaNetArgs& args, const Rows& rows, size_t value_head, siz
     const float* const mixed = args.mixed + t * n_channels;
     const float* const projected =
         args.projected + t * static_cast<size_t>(shape.projected_width());
+    const float a = projected[shape.a_at(head)];
     const Update update{.n_keys = key_dim,
                         .stride = n,
-                        .q = mixed + key_head * key_dim,
-                        .k = mixed + keys_width + key_head * key_dim,
-                        .beta = projected[shape.b_at(head)],
-                        .decay = projected[shape.a_at(head)]};
-    const size_t at = value_head * value_dim + first;
-    const float* const v = mixed + 2 * keys_width + at;
-    float* const out = args.out.f32() + t * static_cast<size_t>(shape.values_width()) + at;
+                        .q = mixed + shape.q_channel(key_head),
+                        .k = mixed + shape.k_channel(key_head),
+                        .beta = is_delta ? projected[shape.b_at(head)] : a,
+                        .decay = is_delta ? a : std::exp(-rate * a),
+                        .is_delta = is_delta,
+                        .skip = is_delta ? 0 : args.skip[value_head]};
+    const float* const v = mixed + static_cast<size_t>(shape.v_channel(head)) + first;
+    float* const out = args.out.f32() + t * static_cast<size_t>(shape.values_width()) +
+                       value_head * value_dim + first;
     size_t c = 0;
     for (; c + 2 * lanes <= n; c += 2 * lanes) UpdateColumns<16, 2>(update, matrix, v, out, c);
     for (; c + lanes <= n; c += lanes) UpdateColumns<16, 1>(update, matrix, v, out, c);
@@ -270,19 +290,30 @@ HWY_INLINE size_t GateSpan(float* x, const float* z, size_t i, size_t n) {
 }
 
 // Norms and gates all heads of a row.
-void FinishRow(const DeltaNetArgs& args, size_t t) {
-  const auto value_dim = static_cast<size_t>(args.shape.value_dim);
-  for (int32_t head = 0; head < args.shape.n_value_heads; ++head) {
-    float* const out = args.out.f32() + t * static_cast<size_t>(args.shape.values_width()) +
-                       static_cast<size_t>(head) * value_dim;
-    const float* const z = args.projected + t * static_cast<size_t>(args.shape.projected_width()) +
-                           args.shape.z_at(head);
-    NormRow(out, args.norm, nullptr, value_dim, NormKind::kRms, args.norm_eps, out, false);
-    GateSpan<1>(out, z, GateSpan<16>(out, z, 0, value_dim), value_dim);
+void FinishRow(const RecurrenceArgs& args, size_t t) {
+  const RecurrentShape& shape = args.shape;
+  const auto value_dim = static_cast<size_t>(shape.value_dim);
+  const auto norm_group = static_cast<size_t>(shape.norm_group());
+  const auto norm_width = static_cast<size_t>(shape.norm_width());
+  const auto width = static_cast<size_t>(shape.values_width());
+  float* const out = args.out.f32() + t * width;
+  const float* const projected = args.projected + t * static_cast<size_t>(shape.projected_width());
+  const auto norm = [&]() HWY_ATTR {
+    for (size_t first = 0; first < width; first += norm_group) {
+      NormRow(out + first, args.norm + first % norm_width, nullptr, norm_group, NormKind::kRms,
+              args.norm_eps, out + first, false);
+    }
+  };
+  if (!shape.is_state_space()) norm();
+  for (int32_t head = 0; head < shape.n_value_heads; ++head) {
+    float* const of_head = out + static_cast<size_t>(head) * value_dim;
+    const float* const z = projected + shape.z_at(head);
+    GateSpan<1>(of_head, z, GateSpan<16>(of_head, z, 0, value_dim), value_dim);
   }
+  if (shape.is_state_space()) norm();
 }
 
-absl::Status DeltaNet(const DeltaNetArgs& args, CpuContext& context) {
+absl::Status Recurrence(const RecurrenceArgs& args, CpuContext& context) {
   const RecurrentShape& shape = args.shape;
   const auto n_seqs = static_cast<size_t>(args.step->n_seqs);
   const auto n_keys = 2 * static_cast<size_t>(shape.n_key_heads);
@@ -359,10 +390,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stagecoach::kernels {
 
-HWY_EXPORT(DeltaNet);
+HWY_EXPORT(Recurrence);
 HWY_EXPORT(SigmoidGate);
 
-CpuKernel<DeltaNetArgs> ChooseDeltaNet() { return &HWY_DYNAMIC_DISPATCH(DeltaNet); }
+CpuKernel<RecurrenceArgs> ChooseRecurrence() { return &HWY_DYNAMIC_DISPATCH(Recurrence); }
 CpuKernel<SigmoidGateArgs> ChooseSigmoidGate() { return &HWY_DYNAMIC_DISPATCH(SigmoidGate); }
 
 }  // namespace stagecoach::kernels

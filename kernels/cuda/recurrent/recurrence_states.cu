@@ -1,4 +1,4 @@
-// The states of a gated delta net. The columns of a head's matrix do not depend on each other, so a
+// The states of recurrent layers. The columns of a head's matrix do not depend on each other, so a
 // CTA keeps 32 of them in registers over all rows of a sequence: a warp has 8 columns. With
 // g = lane / 4 and c = lane % 4, a lane has columns 2c and 2c + 1 of these, and 4 keys of every 32:
 // from 4g on. Rows arrive in shared memory, a few at a time.
@@ -6,7 +6,7 @@
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/device/shared_memory.h"
 #include "kernels/cuda/device/warp.h"
-#include "kernels/cuda/recurrent/delta_net.h"
+#include "kernels/cuda/recurrent/recurrence.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -20,6 +20,7 @@ constexpr int kChannels = 4 * kThreads;
 struct StateParams {
   RecurrentShape shape;
   const float* projected;
+  const float *a_log, *skip;  // skip: only in state-space layers
   float *states, *mixed;
   const int32_t *seq_starts, *seq_positions, *seq_slots, *n_seqs;
   const SeqSave* saves;
@@ -58,7 +59,9 @@ __device__ __forceinline__ void MoveColumns(const StateParams& p, const Rows& ro
   for (int32_t channel = first_channel + static_cast<int32_t>(threadIdx.x); channel < end;
        channel += kThreads) {
     int32_t at = 0;
-    if (channel < keys) {
+    if (shape.is_state_space()) {
+      at = shape.v_at(0) + channel;
+    } else if (channel < keys) {
       at = shape.q_at(channel / shape.key_dim) + channel % shape.key_dim;
     } else if (channel < 2 * keys) {
       at = shape.k_at((channel - keys) / shape.key_dim) + channel % shape.key_dim;
@@ -94,7 +97,7 @@ struct Stage {
 };
 
 // kPieces: groups of 32 keys.
-template <int kPieces>
+template <int kPieces, bool kIsDelta>
 struct HeadBlock {
   static constexpr int kKeys = 32 * kPieces;
 
@@ -110,9 +113,12 @@ struct HeadBlock {
   // Places in a row of `mixed`, and in one of the projection. Computed once, because they take
   // divisions.
   const int32_t n_channels = p.shape.n_channels(), projected_width = p.shape.projected_width();
-  const int32_t q_at = head / p.shape.heads_per_key() * p.shape.key_dim;
-  const int32_t v_at = 2 * p.shape.keys_width() + head * p.shape.value_dim + first;
-  const int32_t b_at = p.shape.b_at(head), a_at = p.shape.a_at(head);
+  const int32_t q_at = p.shape.q_channel(head / p.shape.heads_per_key());
+  const int32_t k_at = p.shape.k_channel(head / p.shape.heads_per_key());
+  const int32_t v_at = p.shape.v_channel(head) + first;
+  const int32_t a_at = p.shape.a_at(head), b_at = kIsDelta ? p.shape.b_at(head) : a_at;
+  const float rate = kIsDelta ? 0.0f : expf(p.a_log[head]);
+  const float skip = kIsDelta ? 0.0f : p.skip[head];
   const int64_t matrix_at =
       p.shape.conv_elements() + (int64_t{head} * p.shape.value_dim + first) * p.shape.key_dim;
 
@@ -196,11 +202,11 @@ struct HeadBlock {
     }
   }
   template <int kN>
-  __device__ __forceinline__ void CopyRows(Stage<kKeys>& stage, const float* q, const float* v,
+  __device__ __forceinline__ void CopyRows(Stage<kKeys>& stage, const float* row,
                                            int32_t n_rows) const {
-    CopyRows<kN>(stage.q, q, p.shape.key_dim, n_rows);
-    CopyRows<kN>(stage.k, q + p.shape.keys_width(), p.shape.key_dim, n_rows);
-    CopyRows<kN>(stage.v, v, n_columns, n_rows);
+    CopyRows<kN>(stage.q, row + q_at, p.shape.key_dim, n_rows);
+    CopyRows<kN>(stage.k, row + k_at, p.shape.key_dim, n_rows);
+    CopyRows<kN>(stage.v, row + v_at, n_columns, n_rows);
   }
   __device__ __forceinline__ Stage<kKeys>& StageOf(int32_t row) const {
     return stages[(row - rows.begin) / kStageRows % 2];
@@ -210,15 +216,15 @@ struct HeadBlock {
     const int32_t n = min(rows.end - begin, static_cast<int32_t>(kStageRows));
     const float* const row = p.mixed + int64_t{begin} * n_channels;
     if (p.is_wide) {
-      CopyRows<4>(stage, row + q_at, row + v_at, n);
+      CopyRows<4>(stage, row, n);
     } else {
-      CopyRows<1>(stage, row + q_at, row + v_at, n);
+      CopyRows<1>(stage, row, n);
     }
     const auto thread = static_cast<int32_t>(threadIdx.x);
     if (thread >= n) return;
     const float* const rates = p.projected + int64_t{begin + thread} * projected_width;
     CopyAsync4(stage.beta + thread, rates + b_at, true);
-    CopyAsync4(stage.decay + thread, rates + a_at, true);
+    if constexpr (kIsDelta) CopyAsync4(stage.decay + thread, rates + a_at, true);
   }
 
   __device__ __forceinline__ static float SumOfGroups(float value) {
@@ -232,11 +238,13 @@ struct HeadBlock {
   __device__ __forceinline__ void Step(const Stage<kKeys>& stage, int at, int32_t row,
                                        float (&matrix)[kPieces][4][2]) const {
     float k[kPieces][4];
-    const float beta = stage.beta[at], decay = stage.decay[at];
+    const float beta = stage.beta[at];
+    const float decay = kIsDelta ? stage.decay[at] : expf(RoundedProduct(-rate, beta));
     float sums[2][2] = {};  // [column][part]
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       LoadFloats<4>(stage.k[at] + 32 * i + 4 * group, k[i]);
+      if constexpr (!kIsDelta) continue;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         sums[0][e % 2] = fmaf(matrix[i][e][0], k[i][e], sums[0][e % 2]);
@@ -246,8 +254,11 @@ struct HeadBlock {
     float delta[2];
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const float known = RoundedProduct(decay, SumOfGroups(sums[c][0] + sums[c][1]));
-      delta[c] = RoundedProduct(beta, stage.v[at][column + c] - known);
+      float unknown = stage.v[at][column + c];
+      if constexpr (kIsDelta) {
+        unknown -= RoundedProduct(decay, SumOfGroups(sums[c][0] + sums[c][1]));
+      }
+      delta[c] = RoundedProduct(beta, unknown);
       sums[c][0] = sums[c][1] = 0;
     }
 #pragma unroll
@@ -267,7 +278,8 @@ struct HeadBlock {
     float* const out = p.mixed + int64_t{row} * n_channels + v_at + column;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const float sum = SumOfGroups(sums[c][0] + sums[c][1]);
+      float sum = SumOfGroups(sums[c][0] + sums[c][1]);
+      if constexpr (!kIsDelta) sum = fmaf(skip, stage.v[at][column + c], sum);
       if (group == 0 && column + c < n_columns) out[c] = sum;
     }
   }
@@ -310,7 +322,7 @@ struct HeadBlock {
 };
 
 // Grid: x is the sequence; y is a block of columns of a head, or some channels of the convolution.
-template <int kPieces>
+template <int kPieces, bool kIsDelta>
 __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 4 : 2)
     StatesKernel(const StateParams p) {
   LetNextStart();
@@ -323,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 4 : 2)
     WaitForPrevious();
     return MoveColumns(p, rows, (index - n_blocks) * kChannels);
   }
-  using Block = HeadBlock<kPieces>;
+  using Block = HeadBlock<kPieces, kIsDelta>;
   Block{p, rows, reinterpret_cast<Stage<Block::kKeys>*>(DynamicShared()), index / p.n_slices,
         index % p.n_slices * kColumns}
       .Run();
@@ -336,18 +348,23 @@ cudaError_t LaunchStates(const Stream& stream, const StateParams& params, int32_
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(max_seqs), static_cast<unsigned>(n_blocks)),
       .block = kThreads,
-      .shared_bytes = 2 * sizeof(Stage<HeadBlock<kPieces>::kKeys>)};
-  return Launch<&StatesKernel<kPieces>>(stream, shape, params);
+      .shared_bytes = 2 * sizeof(Stage<32 * kPieces>)};
+  return params.shape.is_state_space()
+             ? Launch<&StatesKernel<kPieces, false>>(stream, shape, params)
+             : Launch<&StatesKernel<kPieces, true>>(stream, shape, params);
 }
 
 }  // namespace
 
-cudaError_t RunStates(const Stream& stream, const DeltaNetArgs& args, const DeltaNetPlan& plan) {
+cudaError_t RunStates(const Stream& stream, const RecurrenceArgs& args,
+                      const RecurrencePlan& plan) {
   const RecurrentShape& shape = args.shape;
   SC_CHECK(shape.key_dim <= kMaxGpuRecurrentKeys);
   const StepInputs& step = *args.step;
   const StateParams params{.shape = shape,
                            .projected = args.projected,
+                           .a_log = args.a_log,
+                           .skip = args.skip,
                            .states = args.states,
                            .mixed = args.mixed,
                            .seq_starts = step.seq_starts,

@@ -5,7 +5,7 @@
 
 namespace stagecoach::kernels {
 
-void ReferenceDeltaNet(const DeltaNetArgs& args);
+void ReferenceRecurrence(const RecurrenceArgs& args);
 void ReferenceSplitGate(const SplitGateArgs& args);
 void ReferenceSigmoidGate(const SigmoidGateArgs& args);
 void ReferenceCopyStates(const CopyStatesArgs& args);

@@ -14,9 +14,11 @@ struct Weights {
   explicit Weights(const RecurrentShape& shape)
       : conv(RandomFloats(static_cast<size_t>(shape.n_channels() * shape.conv_width), 1)),
         a_log(RandomFloats(static_cast<size_t>(shape.n_value_heads), 2)),
+        conv_bias(RandomFloats(static_cast<size_t>(shape.n_channels()), 6)),
         dt_bias(RandomFloats(static_cast<size_t>(shape.n_value_heads), 3)),
-        norm(RandomFloats(static_cast<size_t>(shape.value_dim), 4)) {}
-  std::vector<float> conv, a_log, dt_bias, norm;
+        skip(RandomFloats(static_cast<size_t>(shape.n_value_heads), 7)),
+        norm(RandomFloats(static_cast<size_t>(shape.norm_width()), 4)) {}
+  std::vector<float> conv, a_log, conv_bias, dt_bias, skip, norm;
 };
 
 // A layer with the states of kSlots sequences.
@@ -37,18 +39,20 @@ class Layer {
     ops_->BuildStep({.seqs = seqs, .n_tokens = n}, step_.get());
     std::vector<float> mixed(static_cast<size_t>(n * shape_.n_channels()));
     std::vector<float> out(static_cast<size_t>(n * shape_.values_width()));
-    ops_->DeltaNet({.shape = shape_,
-                    .projected = projected.data(),
-                    .conv = weights_.conv.data(),
-                    .a_log = weights_.a_log.data(),
-                    .dt_bias = weights_.dt_bias.data(),
-                    .norm = weights_.norm.data(),
-                    .norm_eps = 1e-6f,
-                    .step = step_.get(),
-                    .states = states_.data(),
-                    .saves = saves,
-                    .mixed = mixed.data(),
-                    .out = out.data()});
+    ops_->Recurrence({.shape = shape_,
+                      .projected = projected.data(),
+                      .conv = weights_.conv.data(),
+                      .conv_bias = shape_.is_state_space() ? weights_.conv_bias.data() : nullptr,
+                      .a_log = weights_.a_log.data(),
+                      .dt_bias = weights_.dt_bias.data(),
+                      .skip = weights_.skip.data(),
+                      .norm = weights_.norm.data(),
+                      .norm_eps = 1e-6f,
+                      .step = step_.get(),
+                      .states = states_.data(),
+                      .saves = saves,
+                      .mixed = mixed.data(),
+                      .out = out.data()});
     REQUIRE(ops_->Synchronize().ok());
     return out;
   }
@@ -71,7 +75,7 @@ std::vector<float> RowsAt(const std::vector<float>& all, int32_t first, int32_t 
   return {all.begin() + first * width, all.begin() + (first + n) * width};
 }
 
-TEST_CASE("A delta net equals the reference, and chunks and neighbours change no bit") {
+TEST_CASE("A recurrent layer equals the reference, and chunks and neighbours change no bit") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const RecurrentShape shape = GENERATE(
       RecurrentShape{
@@ -87,7 +91,19 @@ TEST_CASE("A delta net equals the reference, and chunks and neighbours change no
                      .key_dim = 128,
                      .value_dim = 128,
                      .conv_width = 2,
-                     .by_key_head = true});
+                     .by_key_head = true},
+      RecurrentShape{.n_key_heads = 2,
+                     .n_value_heads = 6,
+                     .key_dim = 24,
+                     .value_dim = 40,
+                     .conv_width = 4,
+                     .kind = RecurrentKind::kStateSpace},
+      RecurrentShape{.n_key_heads = 1,
+                     .n_value_heads = 3,
+                     .key_dim = 37,
+                     .value_dim = 19,
+                     .conv_width = 3,
+                     .kind = RecurrentKind::kStateSpace});
   const Weights weights(shape);
   const int32_t width = shape.projected_width();
   constexpr int32_t kRows = 23;

@@ -1,4 +1,4 @@
-// Gated delta nets, compared with the reference.
+// Recurrent layers, compared with the reference.
 #include <catch2/generators/catch_generators.hpp>
 #include <optional>
 
@@ -20,7 +20,9 @@ class Layer {
         conv_(*ops_, RandomFloats(static_cast<size_t>(shape.n_channels() * shape.conv_width), 1)),
         a_log_(*ops_, RandomFloats(static_cast<size_t>(shape.n_value_heads), 2)),
         dt_bias_(*ops_, RandomFloats(static_cast<size_t>(shape.n_value_heads), 3)),
-        norm_(*ops_, RandomFloats(static_cast<size_t>(shape.value_dim), 4)),
+        norm_(*ops_, RandomFloats(static_cast<size_t>(shape.norm_width()), 4)),
+        conv_bias_(*ops_, RandomFloats(static_cast<size_t>(shape.n_channels()), 6)),
+        skip_(*ops_, RandomFloats(static_cast<size_t>(shape.n_value_heads), 7)),
         // What an earlier sequence has left there must not matter.
         states_(*ops_,
                 std::vector<float>(static_cast<size_t>(kSlots * shape.state_elements()), 7.0f)),
@@ -77,18 +79,20 @@ class Layer {
         step_.get());
   }
   void Compute(const std::vector<StateSave>& saves) {
-    ops_->DeltaNet({.shape = shape_,
-                    .projected = projected_.f32(),
-                    .conv = conv_.f32(),
-                    .a_log = a_log_.f32(),
-                    .dt_bias = dt_bias_.f32(),
-                    .norm = norm_.f32(),
-                    .norm_eps = 1e-6f,
-                    .step = step_.get(),
-                    .states = states_.f32(),
-                    .saves = saves,
-                    .mixed = mixed_.f32(),
-                    .out = out_});
+    ops_->Recurrence({.shape = shape_,
+                      .projected = projected_.f32(),
+                      .conv = conv_.f32(),
+                      .conv_bias = shape_.is_state_space() ? conv_bias_.f32() : nullptr,
+                      .a_log = a_log_.f32(),
+                      .dt_bias = dt_bias_.f32(),
+                      .skip = skip_.f32(),
+                      .norm = norm_.f32(),
+                      .norm_eps = 1e-6f,
+                      .step = step_.get(),
+                      .states = states_.f32(),
+                      .saves = saves,
+                      .mixed = mixed_.f32(),
+                      .out = out_});
   }
   std::vector<float> Rows(const std::vector<StepSeq>& seqs) const {
     std::vector<float> out = out_.Get();
@@ -99,7 +103,7 @@ class Layer {
   const RecurrentShape shape_;
   const DType dtype_;
   const std::unique_ptr<Ops> ops_;
-  Values conv_, a_log_, dt_bias_, norm_, states_, projected_, mixed_, out_;
+  Values conv_, a_log_, dt_bias_, norm_, conv_bias_, skip_, states_, projected_, mixed_, out_;
   std::unique_ptr<StepInputs> step_;
   std::unique_ptr<Recording> recording_;
   int32_t n_recorded_ = 0;
@@ -114,7 +118,7 @@ std::vector<float> Joined(std::vector<float> a, const std::vector<float>& b) {
   return a;
 }
 
-TEST_CASE("A delta net equals the reference, and chunks and neighbours change no bit") {
+TEST_CASE("A recurrent layer equals the reference, and chunks and neighbours change no bit") {
   const RecurrentShape shape = GENERATE(
       RecurrentShape{
           .n_key_heads = 2, .n_value_heads = 4, .key_dim = 16, .value_dim = 72, .conv_width = 4},
@@ -131,7 +135,19 @@ TEST_CASE("A delta net equals the reference, and chunks and neighbours change no
                      .key_dim = 128,
                      .value_dim = 128,
                      .conv_width = 2,
-                     .by_key_head = true});
+                     .by_key_head = true},
+      RecurrentShape{.n_key_heads = 2,
+                     .n_value_heads = 6,
+                     .key_dim = 24,
+                     .value_dim = 40,
+                     .conv_width = 4,
+                     .kind = RecurrentKind::kStateSpace},
+      RecurrentShape{.n_key_heads = 1,
+                     .n_value_heads = 3,
+                     .key_dim = 128,
+                     .value_dim = 19,
+                     .conv_width = 3,
+                     .kind = RecurrentKind::kStateSpace});
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   const int32_t width = shape.projected_width();
   constexpr int32_t kRows = 19;

@@ -1,4 +1,4 @@
-#include "kernels/cuda/recurrent/delta_net.h"
+#include "kernels/cuda/recurrent/recurrence.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -19,7 +19,7 @@ constexpr float kLengthEps = 1e-6f;
 struct MixParams {
   RecurrentShape shape;
   float* projected;
-  const float *conv, *a_log, *dt_bias, *states;
+  const float *conv, *conv_bias, *a_log, *dt_bias, *states;  // conv_bias may be null
   float* mixed;
   const int32_t *seq_starts, *seq_positions, *seq_slots, *n_seqs;
   int32_t rows_of_warp;  // at most 32
@@ -32,7 +32,7 @@ struct Strip {
   const MixParams& p;
   const int32_t channel, at, width;  // the first channel, its place in a row of the projection
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-  float taps[kTaps][kPieces][kVec];
+  float taps[kTaps][kPieces][kVec], bias[kPieces][kVec];
   float window[kTaps - 1][kPieces][kVec];  // of the rows before, the oldest first
 
   __device__ __forceinline__ int32_t Place(int piece) const {
@@ -51,6 +51,8 @@ struct Strip {
           const bool is_there = j >= first && Place(i) < width;
           taps[j][i][e] = is_there ? of_channel[j - first] : 0.0f;
         }
+        const bool has_bias = p.conv_bias != nullptr && Place(i) < width;
+        bias[i][e] = has_bias ? p.conv_bias[channel + Place(i) + e] : 0.0f;
       }
     }
   }
@@ -97,7 +99,7 @@ struct Strip {
     for (int i = 0; i < kPieces; ++i) {
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
-        float sum = 0;
+        float sum = bias[i][e];
 #pragma unroll
         for (int j = 0; j < kTaps - 1; ++j) sum = fmaf(taps[j][i][e], window[j][i][e], sum);
         sum = fmaf(taps[kTaps - 1][i][e], x[i][e], sum);
@@ -156,10 +158,13 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) MixKernel(const MixParam
   if (begin >= end) return;
   if (index < n_keys) {
     const bool is_q = index < shape.n_key_heads;
-    const int32_t at = is_q ? shape.q_at(index) : shape.k_at(index - shape.n_key_heads);
+    const int32_t head = is_q ? index : index - shape.n_key_heads;
+    const int32_t channel = is_q ? shape.q_channel(head) : shape.k_channel(head);
+    const int32_t at = is_q ? shape.q_at(head) : shape.k_at(head);
     const float length = is_q ? 1.0f / sqrtf(static_cast<float>(shape.key_dim)) : 1.0f;
-    Strip<kVec, kPieces> strip{p, index * shape.key_dim, at, shape.key_dim};
+    Strip<kVec, kPieces> strip{p, channel, at, shape.key_dim};
     strip.Run(begin, end, n_seqs, [&](float(&values)[kPieces][kVec]) {
+      if (shape.is_state_space()) return;
       float square = 0;
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
@@ -176,7 +181,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) MixKernel(const MixParam
     return;
   }
   const int32_t head = index - n_keys, at = shape.v_at(head);
-  const int32_t channel = n_keys * shape.key_dim + head * shape.value_dim;
+  const int32_t channel = shape.v_channel(head);
   constexpr int32_t kChannels = kWarpThreads * kVec;
   for (int32_t first = 0; first < shape.value_dim; first += kChannels) {
     Strip<kVec, 1> strip{p, channel + first, at + first, shape.value_dim - first};
@@ -185,12 +190,13 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) MixKernel(const MixParam
   const int32_t row = begin + static_cast<int32_t>(threadIdx.x) % kWarpThreads;
   if (row >= end) return;
   float* const rates = p.projected + int64_t{row} * shape.projected_width();
-  float& b = rates[shape.b_at(head)];
   float& a = rates[shape.a_at(head)];
-  b = Sigmoid</*kExact=*/true>(b);
   const float x = a + p.dt_bias[head];
-  const float softplus = x > 20.0f ? x : log1pf(expf(x));
-  a = expf(-expf(p.a_log[head]) * softplus);
+  a = x > 20.0f ? x : log1pf(expf(x));
+  if (shape.is_state_space()) return;
+  float& b = rates[shape.b_at(head)];
+  b = Sigmoid</*kExact=*/true>(b);
+  a = expf(-expf(p.a_log[head]) * a);
 }
 
 struct FinishParams {
@@ -201,38 +207,46 @@ struct FinishParams {
   int32_t n_rows, rows_of_warp;
 };
 
-// Grid: x covers the rows, y the value heads; a warp has one head.
+// Grid: x covers the rows, y the groups of elements that a norm covers; a warp has one group.
 template <typename T, int kVec>
 __global__ void __launch_bounds__(kWarps* kWarpThreads) FinishKernel(const FinishParams p) {
   constexpr bool kExact = std::is_same_v<T, float>;
   LetNextStart();
   WaitForPrevious();
   const RecurrentShape& shape = p.shape;
-  const int32_t head =
-      static_cast<int32_t>(blockIdx.y) * kWarps + static_cast<int32_t>(threadIdx.x) / kWarpThreads;
-  if (head >= shape.n_value_heads) return;
+  const int32_t n = shape.norm_group();
+  const int32_t start = n * (static_cast<int32_t>(blockIdx.y) * kWarps +
+                             static_cast<int32_t>(threadIdx.x) / kWarpThreads);
+  if (start >= shape.values_width()) return;
+  const int32_t head = start / shape.value_dim;
   const int32_t first = static_cast<int32_t>(threadIdx.x) % kWarpThreads * kVec;
   const int32_t begin = static_cast<int32_t>(blockIdx.x) * p.rows_of_warp;
   const int32_t end = min(begin + p.rows_of_warp, p.n_rows);
-  const int32_t value_dim = shape.value_dim, z_at = shape.z_at(head);
+  // A state-space layer gates first.
+  const bool gates_first = shape.is_state_space();
+  const int32_t x_at = shape.v_channel(head), z_at = shape.z_at(head);
+  const float* const weight = p.norm + start % shape.norm_width();
   for (int64_t row = begin; row < end; ++row) {
-    const float* const x =
-        p.mixed + row * shape.n_channels() + 2 * shape.keys_width() + head * value_dim;
+    const float* const x = p.mixed + row * shape.n_channels() + x_at;
     const float* const z = p.projected + row * shape.projected_width() + z_at;
-    T* const out = static_cast<T*>(p.out) + row * shape.values_width() + head * value_dim;
+    T* const out = static_cast<T*>(p.out) + row * shape.values_width() + start;
     float square = 0;
-    for (int32_t i = first; i < value_dim; i += kWarpThreads * kVec) {
-      float values[kVec];
+    for (int32_t i = first; i < n; i += kWarpThreads * kVec) {
+      float values[kVec], gate[kVec];
       LoadFloats<kVec>(x + i, values);
+      if (gates_first) LoadFloats<kVec>(z + i, gate);
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) square = fmaf(values[e], values[e], square);
+      for (int e = 0; e < kVec; ++e) {
+        if (gates_first) values[e] *= gate[e] * Sigmoid<kExact>(gate[e]);
+        square = fmaf(values[e], values[e], square);
+      }
     }
-    const float scale = 1.0f / sqrtf(WarpSum(square) / static_cast<float>(value_dim) + p.eps);
-    for (int32_t i = first; i < value_dim; i += kWarpThreads * kVec) {
+    const float scale = 1.0f / sqrtf(WarpSum(square) / static_cast<float>(n) + p.eps);
+    for (int32_t i = first; i < n; i += kWarpThreads * kVec) {
       float values[kVec], gate[kVec], norm[kVec];
       LoadFloats<kVec>(x + i, values);
       LoadFloats<kVec>(z + i, gate);
-      LoadFloats<kVec>(p.norm + i, norm);
+      LoadFloats<kVec>(weight + i, norm);
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
         values[e] *= scale * norm[e] * (gate[e] * Sigmoid<kExact>(gate[e]));
@@ -264,7 +278,8 @@ LaunchShape ShapeFor(int32_t n_rows, int32_t rows_of_warp, int32_t n_heads) {
 
 }  // namespace
 
-cudaError_t MixChannels(const Stream& stream, const DeltaNetArgs& args, const DeltaNetPlan& plan) {
+cudaError_t MixChannels(const Stream& stream, const RecurrenceArgs& args,
+                        const RecurrencePlan& plan) {
   const RecurrentShape& shape = args.shape;
   SC_CHECK(shape.key_dim <= kMaxGpuRecurrentKeys && shape.conv_width <= kTaps);
   const StepInputs& step = *args.step;
@@ -272,6 +287,7 @@ cudaError_t MixChannels(const Stream& stream, const DeltaNetArgs& args, const De
   const MixParams params{.shape = shape,
                          .projected = args.projected,
                          .conv = args.conv,
+                         .conv_bias = args.conv_bias,
                          .a_log = args.a_log,
                          .dt_bias = args.dt_bias,
                          .states = args.states,
@@ -287,8 +303,9 @@ cudaError_t MixChannels(const Stream& stream, const DeltaNetArgs& args, const De
                               : Launch<&MixKernel<4, 2>>(stream, launch, params);
 }
 
-cudaError_t FinishHeads(const Stream& stream, const DeltaNetArgs& args) {
+cudaError_t FinishHeads(const Stream& stream, const RecurrenceArgs& args) {
   const RecurrentShape& shape = args.shape;
+  const int32_t n_groups = shape.values_width() / shape.norm_group();
   const FinishParams params{.shape = shape,
                             .mixed = args.mixed,
                             .projected = args.projected,
@@ -296,8 +313,8 @@ cudaError_t FinishHeads(const Stream& stream, const DeltaNetArgs& args) {
                             .out = args.out.data,
                             .eps = args.norm_eps,
                             .n_rows = args.step->n_tokens,
-                            .rows_of_warp = RowsOfWarp(args.step->n_tokens, shape.n_value_heads)};
-  const LaunchShape launch = ShapeFor(params.n_rows, params.rows_of_warp, shape.n_value_heads);
+                            .rows_of_warp = RowsOfWarp(args.step->n_tokens, n_groups)};
+  const LaunchShape launch = ShapeFor(params.n_rows, params.rows_of_warp, n_groups);
   return WithType(args.out.dtype, [&](auto type) {
     using T = decltype(type);
     return IsWide(shape) ? Launch<&FinishKernel<T, 4>>(stream, launch, params)
@@ -305,7 +322,8 @@ cudaError_t FinishHeads(const Stream& stream, const DeltaNetArgs& args) {
   });
 }
 
-cudaError_t DeltaNet(const Stream& stream, const DeltaNetArgs& args, const DeltaNetPlan& plan) {
+cudaError_t Recurrence(const Stream& stream, const RecurrenceArgs& args,
+                       const RecurrencePlan& plan) {
   cudaError_t error = MixChannels(stream, args, plan);
   if (error == cudaSuccess) error = RunStates(stream, args, plan);
   if (error == cudaSuccess) error = FinishHeads(stream, args);

@@ -1,4 +1,4 @@
-#include "kernels/reference/reference_delta_net.h"
+#include "kernels/reference/reference_recurrence.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@ double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 // One row of one sequence.
 class RowRun {
  public:
-  RowRun(const DeltaNetArgs& args, float* state, int32_t row)
+  RowRun(const RecurrenceArgs& args, float* state, int32_t row)
       : args_(args),
         shape_(args.shape),
         state_(state),
@@ -22,16 +22,18 @@ class RowRun {
 
   void Run() {
     for (int32_t h = 0; h < shape_.n_key_heads; ++h) {
-      Mix(shape_.q_at(h), h * shape_.key_dim, shape_.key_dim);
-      ScaleTo(1 / std::sqrt(shape_.key_dim), mixed_ + h * shape_.key_dim);
-      const int32_t k = shape_.keys_width() + h * shape_.key_dim;
-      Mix(shape_.k_at(h), k, shape_.key_dim);
-      ScaleTo(1, mixed_ + k);
+      Mix(shape_.q_at(h), shape_.q_channel(h), shape_.key_dim);
+      Mix(shape_.k_at(h), shape_.k_channel(h), shape_.key_dim);
+      if (shape_.is_state_space()) continue;
+      ScaleTo(1 / std::sqrt(shape_.key_dim), mixed_ + shape_.q_channel(h));
+      ScaleTo(1, mixed_ + shape_.k_channel(h));
     }
     for (int32_t h = 0; h < shape_.n_value_heads; ++h) {
-      Mix(shape_.v_at(h), 2 * shape_.keys_width() + h * shape_.value_dim, shape_.value_dim);
+      Mix(shape_.v_at(h), shape_.v_channel(h), shape_.value_dim);
       Update(h);
-      Finish(h);
+    }
+    for (int32_t first = 0; first < shape_.values_width(); first += shape_.norm_group()) {
+      Finish(first);
     }
   }
 
@@ -42,6 +44,7 @@ class RowRun {
     for (int32_t i = 0; i < n; ++i) {
       const float* const taps = args_.conv + static_cast<size_t>(channel + i) * width;
       double sum = static_cast<double>(taps[width - 1]) * projected_[at + i];
+      if (args_.conv_bias != nullptr) sum += args_.conv_bias[channel + i];
       for (int32_t j = 0; j + 1 < width; ++j) {
         float& kept = state_[static_cast<size_t>(j) * shape_.n_channels() + channel + i];
         sum += static_cast<double>(taps[j]) * kept;
@@ -63,19 +66,22 @@ class RowRun {
 
   void Update(int32_t h) {
     const int32_t key_head = h / shape_.heads_per_key();
-    const float* const q = mixed_ + key_head * shape_.key_dim;
-    const float* const k = q + shape_.keys_width();
-    const float* const v = mixed_ + 2 * shape_.keys_width() + h * shape_.value_dim;
+    const float* const q = mixed_ + shape_.q_channel(key_head);
+    const float* const k = mixed_ + shape_.k_channel(key_head);
+    const float* const v = mixed_ + shape_.v_channel(h);
     const double a = static_cast<double>(projected_[shape_.a_at(h)]) + args_.dt_bias[h];
     const double softplus = a > 20 ? a : std::log1p(std::exp(a));
     const double decay = std::exp(-std::exp(static_cast<double>(args_.a_log[h])) * softplus);
-    const double beta = Sigmoid(projected_[shape_.b_at(h)]);
+    const bool is_delta = !shape_.is_state_space();
+    const double beta = is_delta ? Sigmoid(projected_[shape_.b_at(h)]) : softplus;
     float* const matrix = state_ + shape_.conv_elements() +
                           static_cast<size_t>(h) * shape_.key_dim * shape_.value_dim;
     for (int32_t c = 0; c < shape_.value_dim; ++c) {
       const auto at = [&](int32_t key) -> float& { return matrix[key * shape_.value_dim + c]; };
-      double known = 0, out = 0;
-      for (int32_t key = 0; key < shape_.key_dim; ++key) known += decay * at(key) * k[key];
+      double known = 0, out = is_delta ? 0 : static_cast<double>(args_.skip[h]) * v[c];
+      for (int32_t key = 0; is_delta && key < shape_.key_dim; ++key) {
+        known += decay * at(key) * k[key];
+      }
       const double delta = beta * (v[c] - known);
       for (int32_t key = 0; key < shape_.key_dim; ++key) {
         at(key) = static_cast<float>(decay * at(key) + k[key] * delta);
@@ -85,18 +91,28 @@ class RowRun {
     }
   }
 
-  void Finish(int32_t h) {
-    float* const out = out_ + h * shape_.value_dim;
+  // Norms and gates the elements of a norm from `first` on.
+  void Finish(int32_t first) {
+    const int32_t n = shape_.norm_group();
+    const bool gates_first = shape_.is_state_space();
     double square = 0;
-    for (int32_t i = 0; i < shape_.value_dim; ++i) square += static_cast<double>(out[i]) * out[i];
-    const double scale = 1 / std::sqrt(square / shape_.value_dim + args_.norm_eps);
-    for (int32_t i = 0; i < shape_.value_dim; ++i) {
-      const double z = projected_[shape_.z_at(h) + i];
-      out[i] = static_cast<float>(out[i] * scale * args_.norm[i] * z * Sigmoid(z));
+    const auto gate = [&](int32_t i) {
+      const int32_t head = i / shape_.value_dim;
+      const double z = projected_[shape_.z_at(head) + i % shape_.value_dim];
+      return z * Sigmoid(z);
+    };
+    for (int32_t i = first; i < first + n; ++i) {
+      const double value = out_[i] * (gates_first ? gate(i) : 1);
+      square += value * value;
+    }
+    const double scale = 1 / std::sqrt(square / n + args_.norm_eps);
+    for (int32_t i = first; i < first + n; ++i) {
+      const double weight = args_.norm[i % shape_.norm_width()];
+      out_[i] = static_cast<float>(out_[i] * scale * weight * gate(i));
     }
   }
 
-  const DeltaNetArgs& args_;
+  const RecurrenceArgs& args_;
   const RecurrentShape& shape_;
   float* const state_;
   const float* const projected_;
@@ -106,7 +122,7 @@ class RowRun {
 
 }  // namespace
 
-void ReferenceDeltaNet(const DeltaNetArgs& args) {
+void ReferenceRecurrence(const RecurrenceArgs& args) {
   const StepInputs& step = *args.step;
   const int64_t n = args.shape.state_elements();
   for (int32_t s = 0; s < step.n_seqs; ++s) {
