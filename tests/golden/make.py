@@ -338,6 +338,10 @@ def nemotron_h_moe():
     )  # fmt: skip
 
 
+def smollm3():
+    return transformers.SmolLM3Config(**{**sizes(4, 2), "head_dim": 8}, no_rope_layers=[1, 0, 1, 1])
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -371,6 +375,7 @@ MODELS = {
     "llama4-dense": (llama4_dense, torch.bfloat16, False, "5GB"),
     "nemotron-h": (nemotron_h, torch.bfloat16, False, "5GB"),
     "nemotron-h-moe": (nemotron_h_moe, torch.bfloat16, False, "5GB"),
+    "smollm3": (smollm3, torch.bfloat16, False, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llama4"}

@@ -94,6 +94,20 @@ std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, in
   return windows;
 }
 
+std::vector<int32_t> ReadRotatingLayers(ConfigReader& config, int32_t n_layers) {
+  std::vector<int32_t> rotates = config.IntOrInts("no_rope_layers", 0, 1);
+  const int32_t interval = config.Int("no_rope_layer_interval", 1, kMaxLayers, 4);
+  if (rotates.empty()) {
+    for (int32_t i = 0; i < n_layers; ++i) rotates.push_back((i + 1) % interval != 0 ? 1 : 0);
+  }
+  if (rotates.size() < static_cast<size_t>(n_layers)) {
+    config.Problem("no_rope_layers",
+                   fmt::format("has {} entries for {} layers", rotates.size(), n_layers));
+    rotates.resize(static_cast<size_t>(n_layers));
+  }
+  return rotates;
+}
+
 std::vector<int32_t> ReadQwenWindows(ConfigReader& config, int32_t n_layers) {
   const bool windowed = config.Bool("use_sliding_window", false);
   const int32_t window = windowed ? config.Int("sliding_window", 1, kMaxPositions, 4096) : 0;

@@ -59,6 +59,9 @@ RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults)
 // every `pattern`-th layer has full attention and the others have `window`.
 std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, int32_t window,
                                       int32_t pattern);
+// Reads no_rope_layers, which despite its name has 1 for each layer with rotation, or
+// no_rope_layer_interval.
+std::vector<int32_t> ReadRotatingLayers(ConfigReader& config, int32_t n_layers);
 // Qwen: `sliding_window` applies only with use_sliding_window, from layer max_window_layers on or
 // as layer_types says.
 std::vector<int32_t> ReadQwenWindows(ConfigReader& config, int32_t n_layers);
