@@ -16,6 +16,7 @@
 #include "common/encoding/encoding.h"
 #include "common/key_window.h"
 #include "common/kv_block.h"
+#include "common/model/latent_spec.h"
 #include "common/model/layer_kinds.h"
 #include "kernels/step_inputs.h"
 
@@ -132,14 +133,17 @@ struct RopeTable {
 // "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
 struct KvLayer {
   void* k;
-  void* v;
+  void* v;  // null: k holds latents (KvOfRow::kLatents)
   DType dtype;
+
+  int32_t n_vectors() const { return v != nullptr ? 2 : 1; }
 };
 
-// Bytes of one KV block of one layer: its keys and its values.
-constexpr size_t KvBlockBytes(DType dtype, int32_t n_kv_heads, int32_t head_dim) {
-  return 2 * static_cast<size_t>(n_kv_heads) * static_cast<size_t>(kBlockTokens) *
-         static_cast<size_t>(head_dim) * DTypeBytes(dtype);
+// Bytes of one KV block of one layer: its keys and its values or, with n_vectors 1, its latents.
+constexpr size_t KvBlockBytes(DType dtype, int32_t n_kv_heads, int32_t head_dim,
+                              int32_t n_vectors = 2) {
+  return static_cast<size_t>(n_vectors) * static_cast<size_t>(n_kv_heads) *
+         static_cast<size_t>(kBlockTokens) * static_cast<size_t>(head_dim) * DTypeBytes(dtype);
 }
 
 // A KV block of the cache, and its place in host memory.
@@ -155,9 +159,10 @@ struct KvCopyArgs {
   int32_t n_kv_heads, head_dim;  // head_dim is even
   // Blocks and places are distinct. In host memory, which the caller may reuse on return.
   std::span<const KvBlockCopy> copies;
-  // Place i begins at host + i * place_bytes: [2, n_kv_heads, kBlockTokens, head_dim] in kv.dtype,
-  // the keys, then the values. Host memory from Ops::AllocateHost. Both are multiples of 16 bytes,
-  // so that other layers' parts of a block may lie between those of this layer.
+  // Place i begins at host + i * place_bytes: [n_vectors, n_kv_heads, kBlockTokens, head_dim] in
+  // kv.dtype, where n_vectors is kv.n_vectors(): the keys, then the values; or latents. Host memory
+  // from Ops::AllocateHost. Both are multiples of 16 bytes, so that other layers' parts of a block
+  // may lie between those of this layer.
   void* host;
   size_t place_bytes;
 };
@@ -187,13 +192,42 @@ struct RopeAppendArgs {
   KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
 };
 
+// One product per head: y[t, h] = w[h] x[t, h]. Heads have n_outputs = w.rows / n_heads outputs
+// and w.cols inputs; the first n_outputs numbers of a head of y are written, and the first w.cols
+// ones of a head of x are read.
+struct HeadGemmArgs {
+  ConstAct x;       // [T, n_heads, x_dim]
+  const Matrix* w;  // [n_heads * n_outputs, cols], head after head; not quantized
+  Act y;            // [T, n_heads, y_dim]
+  int32_t n_rows;   // T
+  int32_t n_heads;
+  int32_t x_dim, y_dim;  // >= w.cols; >= n_outputs, which is a multiple of kLatentMultiple
+};
+
+// Completes queries and latents of LatentSpec, and writes the latents into the cache. A latent's
+// first kv_rank numbers get an RMS norm, the rest is rotated. D: nope_dim + rope_dim. C: kv_rank.
+struct LatentAppendArgs {
+  float* latents;            // [T, C + rope_dim]; undefined afterwards
+  ConstAct q;                // [T, n_heads, D]; only the last rope_dim numbers of a head are read
+  Act queries;               // [T, n_heads, C + rope_dim]: those numbers, rotated, go to the end
+  const int32_t* positions;  // [T]
+  const int32_t* kv_slots;   // [T], as in RopeAppendArgs
+  const RopeTable* rope;     // rotary_dim is rope_dim
+  bool interleaved;          // as in LatentSpec
+  const float* norm;         // [C]
+  float norm_eps;
+  KvLayer kv;  // one head of C + rope_dim numbers; v is null
+  int32_t n_tokens, n_heads;
+  int32_t kv_rank, nope_dim, rope_dim;
+};
+
 // Causal attention over the paged cache, which already holds this step's k and v.
 struct AttentionArgs {
   ConstAct qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]; only q is read
   KvLayer kv;
   const StepInputs* step;
   int32_t group;  // KV group of the layer: selects the block tables
-  Act out;        // [T, n_heads * head_dim]
+  Act out;        // [T, n_heads * head_dim]; with latents [T, n_heads * value_dim]
   int32_t n_heads, n_kv_heads, head_dim;
   float scale;    // score = scale * (q . k)
   float softcap;  // score = softcap * tanh(score / softcap); 0: off
@@ -201,6 +235,9 @@ struct AttentionArgs {
   // A sink is the score of one more key, which has no value and which each row sees.
   const float* sinks = nullptr;                 // [n_heads] or null
   KvOfRow kv_of_row = KvOfRow::kKeysAndValues;  // as in RopeAppendArgs
+  // Only with KvOfRow::kLatents: the values are the first value_dim numbers of the keys. It is a
+  // multiple of kLatentMultiple, and at most kMaxLatentRank.
+  int32_t value_dim = 0;
 };
 
 struct ActivationArgs {
@@ -232,6 +269,7 @@ struct RouteArgs {
   const float* correction = nullptr;  // [n_experts] or null; only with sigmoid
   // Without sigmoid: each weight is multiplied by its expert's number.
   const float* expert_scales = nullptr;  // [n_experts] or null
+  SoftmaxGroups softmax_groups = {};  // only on CPUs, unless there is one group and the factor is 1
 };
 
 // out[t] += the sum of weight * down(act(gate(x[t])) * up(x[t])) over the row's experts, in

@@ -294,6 +294,8 @@ class Ops {
     GemmActivate(gemm, activation);
   }
   virtual void RopeAppend(const RopeAppendArgs& args) = 0;
+  virtual void HeadGemm(const HeadGemmArgs& args) = 0;
+  virtual void LatentAppend(const LatentAppendArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Activate(const ActivationArgs& args) = 0;
   virtual void Route(const RouteArgs& args) = 0;

@@ -43,6 +43,8 @@ uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> 
   if (request.is_vector) return n * sizeof(float);
   if (wanted) return n * DTypeBytes(*wanted);
   const Storage storage = StorageOf(request, stored, or_else);
+  // A quantized matrix whose rows go to several ones becomes plain.
+  if (request.is_split && storage.is_quantized()) return n * DTypeBytes(or_else);
   if (!storage.is_quantized()) return n * DTypeBytes(storage.dtype);
   return EncodedBytes(*storage.encoding, static_cast<uint64_t>(request.rows),
                       static_cast<uint64_t>(request.cols));

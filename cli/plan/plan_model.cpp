@@ -48,7 +48,8 @@ worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModel
   const int64_t n_keys = std::min<int64_t>(options.config.max_model_len(), cuda::kMostGathered);
   return {.act_dtype = DTypeOf(options.config).value_or(spec.stored_dtype),
           .runs_ahead = true,
-          .attention_bytes = cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim),
+          .attention_bytes =
+              spec.latent ? 0 : cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim),
           .expert_bytes =
               spec.experts.n_experts == 0
                   ? 0

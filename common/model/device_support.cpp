@@ -29,6 +29,10 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
         "{} with layers that share keys and values, or have inputs of their own, runs on CPUs only",
         spec.architecture));
   }
+  if (spec.latent) {
+    return absl::UnimplementedError(
+        fmt::format("{} has latent attention, which runs on CPUs only", spec.architecture));
+  }
   for (const LayerSpec& layer : spec.layers) {
     if (!layer.has_attention()) continue;
     const HeadShape heads = spec.heads(layer);

@@ -48,6 +48,13 @@ TEST_CASE("experts without gates are refused on GPUs") {
   CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("without gates"));
 }
 
+TEST_CASE("latent attention is refused on GPUs") {
+  ModelSpec spec{.architecture = "DeepseekV3ForCausalLM", .kv_groups = {{}}, .layers = {{}}};
+  spec.latent = LatentSpec{.kv_rank = 512};
+  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()),
+             ContainsSubstring("DeepseekV3ForCausalLM has latent attention"));
+}
+
 TEST_CASE("shared keys and inputs of layers are refused on GPUs") {
   ModelSpec spec{.architecture = "Gemma4ForCausalLM", .kv_groups = {{}}, .layers = {{}, {}}};
   CHECK(CheckRunsOnGpus(spec).ok());

@@ -16,12 +16,19 @@ enum class NormKind : uint8_t {
 enum class KvOfRow : uint8_t {
   kKeysAndValues,
   kKeysAsValues,  // keys, which are also the values: without norm and rotation of keys
-  kNone           // nothing: the layer attends to keys and values of another layer
+  kNone,          // nothing: the layer attends to keys and values of another layer
+  kLatents        // nothing: latents, which have a projection of their own (LatentSpec)
 };
 
 // Vectors of n_kv_heads heads in a row after the queries.
 constexpr int32_t NKvVectors(KvOfRow kind) {
   return kind == KvOfRow::kKeysAndValues ? 2 : kind == KvOfRow::kKeysAsValues ? 1 : 0;
+}
+
+// Vectors of n_kv_heads heads that the KV cache keeps of a token: keys and values, or latents, or
+// nothing.
+constexpr int32_t NCachedVectors(KvOfRow kind) {
+  return kind == KvOfRow::kNone ? 0 : kind == KvOfRow::kLatents ? 1 : 2;
 }
 
 enum class Activation : uint8_t { kRelu, kReluSquared, kGelu, kGeluTanh, kSilu };
@@ -50,6 +57,14 @@ struct QueryScaling {
 // a group counts as much as its best two. Weights are sigmoid(logit) without the correction
 // (DeepSeek-V3 and its successors).
 struct SigmoidRouting {
+  int32_t n_groups = 1;       // of equally many consecutive experts
+  int32_t n_used_groups = 1;  // groups from which a row's experts come
+  float factor = 1;           // of the weights
+};
+
+// Experts are chosen by softmax among the best groups of experts; a group counts as much as its
+// best one. Weights are those of the softmax over all experts (DeepSeek-V2).
+struct SoftmaxGroups {
   int32_t n_groups = 1;       // of equally many consecutive experts
   int32_t n_used_groups = 1;  // groups from which a row's experts come
   float factor = 1;           // of the weights

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "common/key_window.h"
+#include "common/model/latent_spec.h"
 #include "common/model/layer_inputs_spec.h"
 #include "common/model/layer_kinds.h"
 #include "common/model/quantization.h"
@@ -79,6 +80,7 @@ struct ExpertSpec {
   bool scales_input = false;
   // Scores by sigmoid in place of the softmax, with TensorNames::router_correction if it is set.
   std::optional<SigmoidRouting> sigmoid;
+  SoftmaxGroups softmax_groups;  // without sigmoid
   // The experts of a layer stand beside its MLP (Gemma 4). Both have the same input before the
   // norm, and norms of their own before and after them. The sum passes the layer's post norm. The
   // router's input has a norm of its own, times hidden_size^-0.5.
@@ -100,9 +102,13 @@ struct HeadShape {
   int32_t n_heads = 0;
   int32_t n_kv_heads = 0;
   int32_t head_dim = 0;
+  // Of what attention adds up: head_dim or, with latents, the numbers of a latent without its
+  // rotated part.
+  int32_t value_dim = 0;
   KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
 
   int32_t q_width() const { return n_heads * head_dim; }
+  int32_t out_width() const { return n_heads * value_dim; }
   int32_t kv_width() const { return n_kv_heads * head_dim; }  // of keys, and of values
   int32_t qkv_width() const { return q_width() + NKvVectors(kv_of_row) * kv_width(); }
 };
@@ -184,6 +190,8 @@ struct ModelSpec {
   SharedExpertSpec shared_expert;
   LayerInputsSpec layer_inputs;
   std::optional<RecurrentSpec> recurrent;  // set: some layers are recurrent
+  // Set: all layers have latent attention. Then n_kv_heads is 1, and head_dim is that of a latent.
+  std::optional<LatentSpec> latent;
   // q's projection has two halves per head: q, and a gate whose sigmoid scales the attention's
   // output.
   bool attn_gate = false;
@@ -199,10 +207,13 @@ struct ModelSpec {
 
   HeadShape heads(const LayerSpec& layer) const {
     const KvGroupSpec& group = kv_groups.at(static_cast<size_t>(layer.kv_group));
+    const int32_t dim = group.head_dim > 0 ? group.head_dim : head_dim;
     return {.n_heads = n_heads,
             .n_kv_heads = group.n_kv_heads > 0 ? group.n_kv_heads : n_kv_heads,
-            .head_dim = group.head_dim > 0 ? group.head_dim : head_dim,
-            .kv_of_row = layer.kv_source >= 0   ? KvOfRow::kNone
+            .head_dim = dim,
+            .value_dim = latent ? latent->kv_rank : dim,
+            .kv_of_row = latent                 ? KvOfRow::kLatents
+                         : layer.kv_source >= 0 ? KvOfRow::kNone
                          : group.keys_as_values ? KvOfRow::kKeysAsValues
                                                 : KvOfRow::kKeysAndValues};
   }

@@ -557,6 +557,61 @@ TEST_CASE("groups of experts must fit the experts") {
   CHECK_THAT(error(R"("n_group": 4, "topk_group": 1,)"), ContainsSubstring("fewer experts"));
 }
 
+TEST_CASE("DeepSeek V2-Lite, as published: queries are not compressed") {
+  const ModelSpec spec = *ReadShape("deepseek-v2-lite");
+  REQUIRE(spec.latent.has_value());
+  CHECK((spec.latent->q_rank == 0 && spec.latent->kv_rank == 512 && spec.latent->interleaved));
+  CHECK(spec.latent->q == "model.layers.{}.self_attn.q_proj");
+  const HeadShape heads = spec.heads(spec.layers[0]);
+  CHECK((heads.n_kv_heads == 1 && heads.head_dim == 576 && heads.value_dim == 512));
+  CHECK(heads.kv_of_row == KvOfRow::kLatents);
+  CHECK(spec.ropes[0].rotary_dim == 64);
+  CHECK(spec.ropes[0].attention_factor == Approx(1));  // mscale is mscale_all_dim
+  const double mscale = 0.1 * 0.707 * std::log(40.0) + 1;
+  CHECK(spec.attn_scale == Approx(mscale * mscale / std::sqrt(192.0)));
+  CHECK((!spec.layers[0].has_experts && spec.layers[1].has_experts));
+  CHECK(spec.shared_expert.intermediate_size == 2816);
+  CHECK((!spec.experts.sigmoid && !spec.experts.weights_over_used));
+  CHECK(spec.experts.softmax_groups.n_groups == 1);
+}
+
+TEST_CASE("DeepSeek V3 and Kimi K2, as published") {
+  const ModelSpec v3 = *ReadShape("deepseek-v3");
+  CHECK(v3.latent->q_rank == 1536);
+  CHECK(v3.n_unused_layers == 1);
+  CHECK((!v3.layers[2].has_experts && v3.layers[3].has_experts));
+  CHECK((v3.experts.sigmoid->n_groups == 8 && v3.experts.sigmoid->n_used_groups == 4));
+  CHECK(v3.experts.sigmoid->factor == 2.5f);
+  CHECK(v3.quantization.method == QuantMethod::kFp8);
+  CHECK(v3.WeightsOfEveryRow(v3.layers[0]) == Approx(187.1e6 + 3.0 * 7168 * 18432).epsilon(1e-3));
+  const ModelSpec k2 = *ReadShape("kimi-k2");
+  CHECK((k2.experts.n_experts == 384 && k2.n_heads == 64));
+  CHECK(k2.experts.sigmoid->n_groups == 1);
+  CHECK((k2.ropes[0].beta_fast == 1 && k2.ropes[0].factor == 32));
+}
+
+TEST_CASE("what latent attention does not support is named") {
+  const auto error = [](std::string_view architecture, std::string_view more,
+                        absl::StatusCode code = absl::StatusCode::kUnimplemented) {
+    return ErrorOf(
+        Config(architecture, R"("kv_lora_rank": 64, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                                "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                                "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16, )" +
+                                 std::string(more)),
+        code);
+  };
+  const char* const v2 = "DeepseekV2ForCausalLM";
+  const char* const v3 = "DeepseekV3ForCausalLM";
+  CHECK_THAT(error(v3, R"("attention_bias": true,)"), ContainsSubstring("attention_bias"));
+  CHECK_THAT(error(v3, R"("topk_method": "greedy",)"), ContainsSubstring("noaux_tc"));
+  CHECK_THAT(error(v2, R"("scoring_func": "sigmoid",)"), ContainsSubstring("softmax"));
+  CHECK_THAT(error(v2, R"("norm_topk_prob": true,)"), ContainsSubstring("norm_topk_prob"));
+  CHECK_THAT(error(v2, R"("topk_method": "random",)"), ContainsSubstring("group_limited_greedy"));
+  CHECK_THAT(ErrorOf(Config(v3, R"("n_routed_experts": 8, "moe_intermediate_size": 16,)"),
+                     absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("kv_lora_rank"));
+}
+
 TEST_CASE("MiniMax-M2, as published") {
   const ModelSpec spec = *ReadShape("minimax-m2");
   CHECK(spec.n_layers() == 62);

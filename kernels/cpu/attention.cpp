@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/check.h"
 #include "common/float_convert.h"
@@ -27,7 +28,7 @@ namespace HWY_NAMESPACE {
 
 inline constexpr size_t kStepBlocks = 4;
 inline constexpr size_t kStepTokens = kStepBlocks * kBlock;
-inline constexpr size_t kMaxHeadDim = 512;
+inline constexpr size_t kMaxValueDim = 512;
 
 // State of the rows of a tile. Each array starts at a multiple of 64 bytes.
 struct TileState {
@@ -60,18 +61,24 @@ class TileRun {
         tile_(tile),
         group_(static_cast<size_t>(args.n_heads / args.n_kv_heads)),
         head_dim_(static_cast<size_t>(args.head_dim)),
-        padded_dim_((head_dim_ + 15) / 16 * 16),
+        value_dim_(ValueDim(args)),
+        padded_dim_(Padded(value_dim_)),
         n_rows_(static_cast<size_t>(tile.n_tokens) * group_),
         table_(args.step->groups[static_cast<size_t>(args.group)].block_tables +
                static_cast<size_t>(args.step->seq_slots[tile.seq]) *
                    static_cast<size_t>(args.step->block_table_stride)) {
     queries_ = memory;
-    scores_ = queries_ + n_rows_ * padded_dim_;
-    state_memory_ = scores_ + n_rows_ * kStepTokens;
+    scores_ = queries_ + n_rows_ * Padded(head_dim_);
+    wide_values_ = scores_ + n_rows_ * kStepTokens;
+    state_memory_ = wide_values_ + WideFloats(args);
   }
 
-  static size_t ScratchFloats(size_t n_rows, size_t padded_dim) {
-    return n_rows * (padded_dim + kStepTokens) + 2 * TileState::Floats(n_rows, padded_dim);
+  static size_t PartialFloats(const AttentionArgs& args, size_t n_rows) {
+    return TileState::Floats(n_rows, Padded(ValueDim(args)));
+  }
+  static size_t ScratchFloats(const AttentionArgs& args, size_t n_rows) {
+    return n_rows * (Padded(static_cast<size_t>(args.head_dim)) + kStepTokens) + WideFloats(args) +
+           2 * PartialFloats(args, n_rows);
   }
 
   void RunWhole() {
@@ -104,6 +111,15 @@ class TileRun {
   }
 
  private:
+  static bool HasLatents(const AttentionArgs& args) { return args.kv_of_row == KvOfRow::kLatents; }
+  static size_t ValueDim(const AttentionArgs& args) {
+    return static_cast<size_t>(HasLatents(args) ? args.value_dim : args.head_dim);
+  }
+  static size_t WideFloats(const AttentionArgs& args) {
+    return HasLatents(args) ? kBlock * ValueDim(args) : 0;
+  }
+  static size_t Padded(size_t dim) { return (dim + 15) / 16 * 16; }
+
   int32_t Position(size_t token) const {
     return tile_.first_position + static_cast<int32_t>(token);
   }
@@ -186,37 +202,73 @@ class TileRun {
   void AddValues(int32_t first_key, size_t start, size_t column, const TileState& state) {
     const int32_t last_key = first_key + static_cast<int32_t>(kBlock) - 1;
     const Tokens seeing = Seeing(first_key, last_key);
+    if (seeing.begin == seeing.end) return;
+    const uint8_t* values = nullptr;
+    if (HasLatents(args_)) {
+      WidenValues(start);
+    } else {
+      values = static_cast<const uint8_t*>(args_.kv.v) + start * DTypeBytes(kType);
+    }
+    const auto mul = [&](size_t first, size_t n_tokens, size_t n_keys) {
+      if (values == nullptr) {
+        MulValues<DType::kF32>(first, n_tokens, reinterpret_cast<const uint8_t*>(wide_values_),
+                               column, n_keys, state);
+      } else {
+        MulValues<kType>(first, n_tokens, values, column, n_keys, state);
+      }
+    };
     // Tokens from the block's last key on use the whole block. Earlier tokens use it up to their
     // own position.
     size_t token = seeing.begin;
     for (; token < seeing.end && Position(token) < last_key; ++token) {
       const size_t n_keys = static_cast<size_t>(Position(token) - first_key) + 1;
-      MulValues(token, 1, start, column, n_keys, state);
+      mul(token, 1, n_keys);
     }
-    if (token < seeing.end) MulValues(token, seeing.end - token, start, column, kBlock, state);
+    if (token < seeing.end) mul(token, seeing.end - token, kBlock);
   }
 
-  void MulValues(size_t token, size_t n_tokens, size_t start, size_t column, size_t n_keys,
+  // Latents lie in the order of keys. Makes panels of values of a block's latents, in float32.
+  void WidenValues(size_t start) {
+    const PanelTag d;
+    const uint8_t* const latents =
+        static_cast<const uint8_t*>(args_.kv.k) + start * DTypeBytes(kType);
+    for (size_t i = 0; i < value_dim_; i += 4) {
+      float* const to = wide_values_ + i / kPanelRows * kPanelRows * kBlock + i % kPanelRows;
+      for (size_t v = 0; v < kPanelVecs; ++v) {
+        float by_token[4 * kPanelLanes];
+        hn::StoreInterleaved4(LoadWeights<kType, false>(latents, i, v),
+                              LoadWeights<kType, true>(latents, i + 1, v),
+                              LoadWeights<kType, false>(latents, i + 2, v),
+                              LoadWeights<kType, true>(latents, i + 3, v), d, by_token);
+        for (size_t lane = 0; lane < kPanelLanes; ++lane) {
+          std::memcpy(to + (v * kPanelLanes + lane) * kPanelRows, by_token + 4 * lane,
+                      4 * sizeof(float));
+        }
+      }
+    }
+  }
+
+  // block: the panels of a block's values
+  template <DType kValueType>
+  void MulValues(size_t token, size_t n_tokens, const uint8_t* block, size_t column, size_t n_keys,
                  const TileState& state) {
     const size_t row = token * group_;
     const float* const weights = scores_ + row * kStepTokens + column;
-    const uint8_t* const block =
-        static_cast<const uint8_t*>(args_.kv.v) + start * DTypeBytes(kType);
-    constexpr size_t kPanelStride = kPanelRows * kBlock * DTypeBytes(kType);
-    const uint8_t* panels[kMaxHeadDim / kPanelRows];
-    const size_t n_panels = head_dim_ / kPanelRows;
+    constexpr size_t kPanelStride = kPanelRows * kBlock * DTypeBytes(kValueType);
+    const uint8_t* panels[kMaxValueDim / kPanelRows];
+    const size_t n_panels = value_dim_ / kPanelRows;
     for (size_t p = 0; p < n_panels; ++p) panels[p] = block + p * kPanelStride;
     float* const values = state.values + row * padded_dim_;
-    MulPanels<kType>(n_tokens * group_, weights, kStepTokens, panels, n_panels, n_keys, values,
-                     padded_dim_, true);
-    const size_t rest = head_dim_ % kPanelRows;
+    MulPanels<kValueType>(n_tokens * group_, weights, kStepTokens, panels, n_panels, n_keys, values,
+                          padded_dim_, true);
+    const size_t rest = value_dim_ % kPanelRows;
     if (rest == 0) return;
     // The last panel is narrow, so it is widened to float32.
     HWY_ALIGN float wide[kPanelRows * kBlock] = {};
     for (size_t key = 0; key < n_keys; ++key) {
       for (size_t i = 0; i < rest; ++i) {
-        wide[PanelIndex(DType::kF32, i, key)] =
-            LoadElement(block + n_panels * kPanelStride, kType, PanelIndex(kType, i, key, rest));
+        wide[PanelIndex(DType::kF32, i, key)] = LoadElement(
+            block + n_panels * kPanelStride, kValueType, PanelIndex(kValueType, i, key, rest));
       }
     }
     const uint8_t* const wide_panel = reinterpret_cast<const uint8_t*>(wide);
@@ -237,17 +289,20 @@ class TileRun {
       const size_t head = static_cast<size_t>(tile_.kv_head) * group_ + row % group_;
       const RowState state = total.Row(row, padded_dim_);
       if (args_.sinks != nullptr) AddSink(args_.sinks[head], state, padded_dim_);
-      FinishRow(state, head_dim_,
-                args_.out.f32() + (token * static_cast<size_t>(args_.n_heads) + head) * head_dim_);
+      FinishRow(state, value_dim_,
+                args_.out.f32() + (token * static_cast<size_t>(args_.n_heads) + head) * value_dim_);
     }
   }
 
   const AttentionArgs& args_;
   const AttentionTile& tile_;
-  const size_t group_, head_dim_, padded_dim_, n_rows_;
+  const size_t group_, head_dim_, value_dim_;
+  const size_t padded_dim_;  // of values
+  const size_t n_rows_;
   const int32_t* const table_;
-  float* queries_;  // [n_rows, head_dim], scaled
-  float* scores_;   // [n_rows, 64]: scores, then weights
+  float* queries_;      // [n_rows, head_dim], scaled
+  float* scores_;       // [n_rows, 64]: scores, then weights
+  float* wide_values_;  // [value_dim / 16, kBlock, 16]: with latents
   float* state_memory_;
 };
 
@@ -256,10 +311,9 @@ absl::Status AttentionOf(const AttentionArgs& args, CpuContext& context) {
   AttentionPlan& plan = *context.attention_plan;
   const int n_threads = context.pool->n_threads();
   PlanAttention(args, n_threads, &plan);
-  const size_t padded_dim = static_cast<size_t>(args.head_dim + 15) / 16 * 16;
   const size_t max_rows = static_cast<size_t>(plan.tile_tokens * (args.n_heads / args.n_kv_heads));
-  const size_t per_thread = (TileRun<kType>::ScratchFloats(max_rows, padded_dim) + 15) / 16 * 16;
-  const size_t per_partial = TileState::Floats(max_rows, padded_dim);
+  const size_t per_thread = (TileRun<kType>::ScratchFloats(args, max_rows) + 15) / 16 * 16;
+  const size_t per_partial = TileRun<kType>::PartialFloats(args, max_rows);
   SC_ASSIGN_OR_RETURN(float* const scratch,
                       context.scratch->Floats(static_cast<size_t>(n_threads) * per_thread +
                                               plan.tile_of_split.size() * per_partial));
@@ -286,7 +340,12 @@ absl::Status AttentionOf(const AttentionArgs& args, CpuContext& context) {
 }
 
 absl::Status Attention(const AttentionArgs& args, CpuContext& context) {
-  SC_CHECK(static_cast<size_t>(args.head_dim) <= kMaxHeadDim);
+  if (args.kv_of_row == KvOfRow::kLatents) {
+    SC_CHECK(args.value_dim % kLatentMultiple == 0 && args.value_dim <= args.head_dim);
+    SC_CHECK(static_cast<size_t>(args.value_dim) <= kMaxValueDim && args.n_kv_heads == 1);
+  } else {
+    SC_CHECK(static_cast<size_t>(args.head_dim) <= kMaxValueDim);
+  }
   switch (args.kv.dtype) {
     case DType::kF32:
       return AttentionOf<DType::kF32>(args, context);

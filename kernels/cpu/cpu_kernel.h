@@ -30,6 +30,8 @@ struct SoftCapArgs {
 CpuKernel<GemmArgs> ChooseGemm(bool has_dots);
 CpuKernel<NormArgs> ChooseNorm();
 CpuKernel<RopeAppendArgs> ChooseRopeAppend();
+CpuKernel<HeadGemmArgs> ChooseHeadGemm();
+CpuKernel<LatentAppendArgs> ChooseLatentAppend();
 CpuKernel<AttentionArgs> ChooseAttention();
 CpuKernel<ActivationArgs> ChooseActivation();
 CpuKernel<SoftCapArgs> ChooseSoftCap();

@@ -144,6 +144,8 @@ class CpuOps final : public Ops {
              (args.rope->rotary_dim <= args.head_dim && args.rope->rotary_dim % 2 == 0));
     Run(kernels_.rope_append, args);
   }
+  void HeadGemm(const HeadGemmArgs& args) override { Run(kernels_.head_gemm, args); }
+  void LatentAppend(const LatentAppendArgs& args) override { Run(kernels_.latent_append, args); }
   void Attention(const AttentionArgs& args) override {
     SC_CHECK(args.head_dim % 2 == 0 && args.n_heads % args.n_kv_heads == 0);
     Run(kernels_.attention, args);

@@ -63,6 +63,8 @@ CpuKernels ChooseCpuKernels() {
                      .gemm = ChooseGemm(has_dots),
                      .norm = ChooseNorm(),
                      .rope_append = ChooseRopeAppend(),
+                     .head_gemm = ChooseHeadGemm(),
+                     .latent_append = ChooseLatentAppend(),
                      .attention = ChooseAttention(),
                      .activation = ChooseActivation(),
                      .soft_cap = ChooseSoftCap(),

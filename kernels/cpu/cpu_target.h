@@ -13,6 +13,8 @@ struct CpuKernels {
   CpuKernel<GemmArgs> gemm;
   CpuKernel<NormArgs> norm;
   CpuKernel<RopeAppendArgs> rope_append;
+  CpuKernel<HeadGemmArgs> head_gemm;
+  CpuKernel<LatentAppendArgs> latent_append;
   CpuKernel<AttentionArgs> attention;
   CpuKernel<ActivationArgs> activation;
   CpuKernel<SoftCapArgs> soft_cap;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "common/check.h"
@@ -36,35 +37,78 @@ void ChooseBest(int32_t n_experts, int32_t n_used, const F& score_of, int32_t* e
   }
 }
 
-// logits: [n_experts]; experts, weights: [n_used]
-void RouteRow(const float* logits, int32_t n_experts, int32_t n_used, bool over_used,
-              int32_t* experts, float* weights) {
+// Sets the scores outside the n_used best groups to -inf. best: of the scores of a group.
+template <typename F>
+void KeepBestGroups(int32_t n_groups, int32_t n_used, const F& best, std::span<float> scores) {
+  const size_t size = scores.size() / static_cast<size_t>(n_groups);
+  const auto of_group = [&](int32_t group) {
+    return scores.subspan(static_cast<size_t>(group) * size, size);
+  };
+  std::vector<int32_t> chosen(static_cast<size_t>(n_used));
+  std::vector<float> best_scores(chosen.size());
   ChooseBest(
-      n_experts, n_used, [&](int32_t e) { return OrMinusInfinity(logits[e]); }, experts, weights);
+      n_groups, n_used, [&](int32_t group) { return best(of_group(group)); }, chosen.data(),
+      best_scores.data());
+  for (int32_t group = 0; group < n_groups; ++group) {
+    if (std::find(chosen.begin(), chosen.end(), group) != chosen.end()) continue;
+    const std::span<float> dropped = of_group(group);
+    std::fill(dropped.begin(), dropped.end(), -std::numeric_limits<float>::infinity());
+  }
+}
+
+float Best(std::span<const float> scores) {
+  return *std::max_element(scores.begin(), scores.end());
+}
+
+float BestTwo(std::span<const float> scores) {
+  float first = std::max(scores[0], scores[1]), second = std::min(scores[0], scores[1]);
+  for (const float score : scores.subspan(2)) {
+    second = std::max(second, std::min(first, score));
+    first = std::max(first, score);
+  }
+  return first + second;
+}
+
+// Without RouteArgs::sigmoid. logits: [n_experts]; experts, weights: [n_used]
+void SoftmaxRow(const RouteArgs& args, const float* logits, int32_t* experts, float* weights) {
+  const int32_t n_experts = args.n_experts, n_used = args.n_used;
+  const SoftmaxGroups& groups = args.softmax_groups;
+  const auto logit = [&](int32_t e) { return OrMinusInfinity(logits[e]); };
+  if (groups.n_groups > 1) {
+    std::vector<float> scores(static_cast<size_t>(n_experts));
+    for (int32_t e = 0; e < n_experts; ++e) scores[static_cast<size_t>(e)] = logit(e);
+    KeepBestGroups(groups.n_groups, groups.n_used_groups, Best, scores);
+    ChooseBest(
+        n_experts, n_used, [&](int32_t e) { return scores[static_cast<size_t>(e)]; }, experts,
+        weights);
+  } else {
+    ChooseBest(n_experts, n_used, logit, experts, weights);
+  }
   const float max = weights[0];
   float total = 0;
-  const int32_t n_summed = over_used ? n_used : n_experts;
+  const int32_t n_summed = args.over_used ? n_used : n_experts;
   for (int32_t i = 0; i < n_summed; ++i) {
-    total += std::exp((over_used ? weights[i] : OrMinusInfinity(logits[i])) - max);
+    total += std::exp((args.over_used ? weights[i] : logit(i)) - max);
   }
-  for (int32_t i = 0; i < n_used; ++i) weights[i] = std::exp(weights[i] - max) / total;
+  for (int32_t i = 0; i < n_used; ++i) {
+    weights[i] = std::exp(weights[i] - max) / total * groups.factor;
+  }
 }
 
 // The same with RouteArgs::sigmoid. Use from one thread at a time.
 class SigmoidRouter {
  public:
   explicit SigmoidRouter(const RouteArgs& args)
-      : args_(args),
-        group_size_(args.n_experts / args.sigmoid->n_groups),
-        weights_(static_cast<size_t>(args.n_experts)),
-        scores_(weights_.size()) {}
+      : args_(args), weights_(static_cast<size_t>(args.n_experts)), scores_(weights_.size()) {}
 
   void Row(const float* logits, int32_t* experts, float* weights) {
     for (size_t e = 0; e < weights_.size(); ++e) {
       weights_[e] = 1.0f / (1.0f + std::exp(-OrMinusInfinity(logits[e])));
       scores_[e] = weights_[e] + (args_.correction != nullptr ? args_.correction[e] : 0.0f);
     }
-    if (args_.sigmoid->n_groups > 1) DropGroups();
+    if (args_.sigmoid->n_groups > 1) {
+      KeepBestGroups(args_.sigmoid->n_groups, args_.sigmoid->n_used_groups, BestTwo, scores_);
+    }
     ChooseBest(
         args_.n_experts, args_.n_used, [&](int32_t e) { return scores_[static_cast<size_t>(e)]; },
         experts, weights);
@@ -80,34 +124,8 @@ class SigmoidRouter {
   }
 
  private:
-  // Leaves only the experts of the best groups.
-  void DropGroups() {
-    const int32_t n_groups = args_.sigmoid->n_groups, n_used = args_.sigmoid->n_used_groups;
-    chosen_.resize(static_cast<size_t>(n_used));
-    best_.resize(static_cast<size_t>(n_used));
-    ChooseBest(
-        n_groups, n_used, [&](int32_t group) { return BestTwo(group); }, chosen_.data(),
-        best_.data());
-    for (int32_t group = 0; group < n_groups; ++group) {
-      if (std::find(chosen_.begin(), chosen_.end(), group) != chosen_.end()) continue;
-      std::fill_n(scores_.begin() + group * group_size_, group_size_,
-                  -std::numeric_limits<float>::infinity());
-    }
-  }
-  float BestTwo(int32_t group) const {
-    const float* const scores = scores_.data() + group * group_size_;
-    float first = std::max(scores[0], scores[1]), second = std::min(scores[0], scores[1]);
-    for (int32_t i = 2; i < group_size_; ++i) {
-      second = std::max(second, std::min(first, scores[i]));
-      first = std::max(first, scores[i]);
-    }
-    return first + second;
-  }
-
   const RouteArgs& args_;
-  const int32_t group_size_;
-  std::vector<float> weights_, scores_, best_;
-  std::vector<int32_t> chosen_;
+  std::vector<float> weights_, scores_;
 };
 
 // Offsets of the scratch arrays. R: max_tokens, the maximum number of rows for one expert.
@@ -194,8 +212,8 @@ void CpuRoute(const RouteArgs& args, ThreadPool& pool) {
                 return;
               }
               for (size_t t = begin; t < end; ++t) {
-                RouteRow(args.logits + t * n_experts, args.n_experts, args.n_used, args.over_used,
-                         args.experts + t * n_used, args.weights + t * n_used);
+                SoftmaxRow(args, args.logits + t * n_experts, args.experts + t * n_used,
+                           args.weights + t * n_used);
                 if (args.expert_scales == nullptr) continue;
                 for (size_t i = t * n_used; i < (t + 1) * n_used; ++i) {
                   args.weights[i] *= args.expert_scales[args.experts[i]];

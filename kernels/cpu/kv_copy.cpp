@@ -27,7 +27,8 @@ void CopyHead(unsigned char* cache, unsigned char* host, size_t head_dim, bool i
 template <DType kType, bool kExports>
 void CopyBlocks(const KvCopyArgs& args, ThreadPool& pool) {
   const size_t head_dim = static_cast<size_t>(args.head_dim);
-  const size_t n_heads = static_cast<size_t>(args.n_kv_heads), n_of_block = 2 * n_heads;
+  const size_t n_heads = static_cast<size_t>(args.n_kv_heads);
+  const size_t n_of_block = static_cast<size_t>(args.kv.n_vectors()) * n_heads;
   const size_t elements = kBlock * head_dim;  // of a head in a block
   RunPieces(pool, args.copies.size() * n_of_block, elements, [&](size_t begin, size_t end) {
     for (size_t item = begin; item < end; ++item) {

@@ -17,6 +17,7 @@
 #include "common/status.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/kv_copy.h"
+#include "kernels/cuda/attention/latents.h"
 #include "kernels/cuda/attention/rope_append.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/device/disturbance.h"
@@ -385,11 +386,18 @@ class CudaOps final : public Ops {
       return cuda::RopeAppend(stream_, args, SidesOf(args.kv, args.n_kv_heads, args.head_dim));
     });
   }
+  void HeadGemm(const HeadGemmArgs& args) override {
+    Launch("HeadGemm", [&] { return cuda::HeadGemm(stream_, args); });
+  }
+  void LatentAppend(const LatentAppendArgs& args) override {
+    Launch("LatentAppend", [&] { return cuda::LatentAppend(stream_, args); });
+  }
   void Attention(const AttentionArgs& args) override {
     Launch("Attention", [&] {
       const auto& inputs = static_cast<const cuda::CudaStepInputs&>(*args.step);
       const cuda::AttentionPlan& plan = inputs.plans[static_cast<size_t>(args.group)];
-      if (!cuda::HasAttentionTile(args.kv.dtype, args.head_dim)) {
+      if (args.kv_of_row == KvOfRow::kLatents ||
+          !cuda::HasAttentionTile(args.kv.dtype, args.head_dim)) {
         return cuda::GenericAttention(stream_, args, plan);
       }
       return cuda::TileAttention(stream_, args, plan, inputs.setup, inputs.attention_memory,
@@ -409,6 +417,7 @@ class CudaOps final : public Ops {
     Ops::NormRoute(norm, gemm, route);
   }
   void Route(const RouteArgs& args) override {
+    SC_CHECK(args.softmax_groups.n_groups == 1 && args.softmax_groups.factor == 1);
     Launch("Route", [&] { return cuda::Route(stream_, args); });
   }
   void ExpertMlp(const ExpertMlpArgs& args) override {

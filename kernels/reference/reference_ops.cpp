@@ -13,6 +13,7 @@
 #include "common/float_convert.h"
 #include "common/host_memory.h"
 #include "kernels/host_step.h"
+#include "kernels/reference/reference_latents.h"
 #include "kernels/reference/reference_recurrence.h"
 #include "kernels/reference/reference_sample.h"
 
@@ -67,6 +68,26 @@ SigmoidScores SigmoidScoresOf(const RouteArgs& args, const float* logits) {
     std::fill_n(all.scores.begin() + groups[i].second * size, size, -INFINITY);
   }
   return all;
+}
+
+// Which experts are outside the best groups of RouteArgs::softmax_groups. value: of an expert's
+// logit.
+template <typename F>
+std::vector<bool> DroppedExperts(const RouteArgs& args, const F& value) {
+  const SoftmaxGroups& groups = args.softmax_groups;
+  const int32_t size = args.n_experts / groups.n_groups;
+  std::vector<std::pair<double, int32_t>> order;  // {minus the best, group}
+  for (int32_t g = 0; g < groups.n_groups; ++g) {
+    double best = value(g * size);
+    for (int32_t e = g * size; e < (g + 1) * size; ++e) best = std::max<double>(best, value(e));
+    order.emplace_back(-best, g);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<bool> dropped(static_cast<size_t>(args.n_experts));
+  for (size_t i = static_cast<size_t>(groups.n_used_groups); i < order.size(); ++i) {
+    std::fill_n(dropped.begin() + order[i].second * size, size, true);
+  }
+  return dropped;
 }
 
 // out[i] = norm(x)[i] for [width] values; out may alias x.
@@ -253,10 +274,16 @@ class ReferenceOps final : public Ops {
     }
   }
 
+  void HeadGemm(const HeadGemmArgs& args) override { ReferenceHeadGemm(args); }
+  void LatentAppend(const LatentAppendArgs& args) override { ReferenceLatentAppend(args); }
+
   void Attention(const AttentionArgs& args) override {
+    const bool has_latents = args.kv_of_row == KvOfRow::kLatents;
+    const int32_t value_dim = has_latents ? args.value_dim : args.head_dim;
+    const void* const values = has_latents ? args.kv.k : args.kv.v;
     const int32_t n_all = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads;
     const int32_t group = args.n_heads / args.n_kv_heads;
-    std::vector<double> scores, sum(args.head_dim);
+    std::vector<double> scores, sum(value_dim);
     const StepInputs& step = *args.step;
     for (int32_t s = 0; s < step.n_seqs; ++s) {
       const int32_t* table =
@@ -289,12 +316,12 @@ class ReferenceOps final : public Ops {
           for (int32_t p = first; p <= last; ++p) {
             const double weight = std::exp(scores[p - first] - max);
             total += weight;
-            for (int32_t i = 0; i < args.head_dim; ++i) {
-              sum[i] += weight * LoadElement(args.kv.v, args.kv.dtype, index(p) + i);
+            for (int32_t i = 0; i < value_dim; ++i) {
+              sum[i] += weight * LoadElement(values, args.kv.dtype, index(p) + i);
             }
           }
-          float* out = args.out.f32() + (static_cast<size_t>(t) * args.n_heads + h) * args.head_dim;
-          for (int32_t i = 0; i < args.head_dim; ++i) out[i] = static_cast<float>(sum[i] / total);
+          float* out = args.out.f32() + (static_cast<size_t>(t) * args.n_heads + h) * value_dim;
+          for (int32_t i = 0; i < value_dim; ++i) out[i] = static_cast<float>(sum[i] / total);
         }
       }
     }
@@ -339,11 +366,14 @@ class ReferenceOps final : public Ops {
         }
         continue;
       }
-      std::stable_sort(order.begin(), order.end(),
-                       [&](int32_t a, int32_t b) { return value(a) > value(b); });
+      const std::vector<bool> dropped = DroppedExperts(args, value);
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        return dropped[a] != dropped[b] ? dropped[b] : value(a) > value(b);
+      });
       double total = 0;
       const int32_t n_summed = args.over_used ? args.n_used : args.n_experts;
       for (int32_t i = 0; i < n_summed; ++i) total += std::exp(value(order[i]) - value(order[0]));
+      total /= args.softmax_groups.factor;
       for (int32_t i = 0; i < args.n_used; ++i) {
         const size_t at = static_cast<size_t>(t) * args.n_used + i;
         args.experts[at] = order[i];
@@ -444,10 +474,11 @@ class ReferenceOps final : public Ops {
   // Calls copy(cache, host, bytes) for the keys and for the values of each block.
   template <typename Copy>
   static void ForEachKvCopy(const KvCopyArgs& args, const Copy& copy) {
-    const size_t bytes = KvBlockBytes(args.kv.dtype, args.n_kv_heads, args.head_dim) / 2;
+    const size_t bytes = KvBlockBytes(args.kv.dtype, args.n_kv_heads, args.head_dim, 1);
     for (const auto& [block, place] : args.copies) {
       char* host = static_cast<char*>(args.host) + place * args.place_bytes;
       for (void* const rows : {args.kv.k, args.kv.v}) {
+        if (rows == nullptr) continue;
         copy(static_cast<char*>(rows) + block * bytes, host, bytes);
         host += bytes;
       }

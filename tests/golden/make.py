@@ -342,6 +342,44 @@ def smollm3():
     return transformers.SmolLM3Config(**{**sizes(4, 2), "head_dim": 8}, no_rope_layers=[1, 0, 1, 1])
 
 
+def latent_sizes(**more):
+    # Every part of a head has a size of its own.
+    without_heads = {key: value for key, value in sizes(4, 4).items() if key != "head_dim"}
+    return dict(
+        **without_heads, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16, n_routed_experts=8,
+        num_experts_per_tok=3, moe_intermediate_size=16, first_k_dense_replace=1, **more,
+    )  # fmt: skip
+
+
+def latent_rope(mscale, mscale_all_dim):
+    return dict(
+        rope_type="yarn", rope_theta=1e4, factor=8.0, original_max_position_embeddings=64, mscale=mscale,
+        mscale_all_dim=mscale_all_dim, beta_fast=32, beta_slow=1,
+    )  # fmt: skip
+
+
+def deepseek_v2_lite():
+    # Queries are not compressed. Two scales that differ, so that both show.
+    return transformers.DeepseekV2Config(
+        **{**latent_sizes(), "intermediate_size": 48}, q_lora_rank=None, n_shared_experts=2,
+        rope_parameters=latent_rope(0.9, 0.707),
+    )  # fmt: skip
+
+
+def deepseek_v2():
+    return transformers.DeepseekV2Config(
+        **latent_sizes(), q_lora_rank=20, n_shared_experts=1, topk_method="group_limited_greedy", n_group=4,
+        topk_group=2, routed_scaling_factor=2.0, rope_parameters=dict(rope_type="default", rope_theta=1e4),
+    )  # fmt: skip
+
+
+def deepseek_v3():
+    return transformers.DeepseekV3Config(
+        **latent_sizes(), q_lora_rank=20, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+        num_nextn_predict_layers=1, rope_parameters=latent_rope(1.0, 1.0),
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -376,6 +414,9 @@ MODELS = {
     "nemotron-h": (nemotron_h, torch.bfloat16, False, "5GB"),
     "nemotron-h-moe": (nemotron_h_moe, torch.bfloat16, False, "5GB"),
     "smollm3": (smollm3, torch.bfloat16, False, "5GB"),
+    "deepseek-v2-lite": (deepseek_v2_lite, torch.bfloat16, True, "5GB"),
+    "deepseek-v2": (deepseek_v2, torch.bfloat16, False, "5GB"),
+    "deepseek-v3": (deepseek_v3, torch.bfloat16, True, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llama4"}
@@ -384,7 +425,8 @@ MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llam
 # These models' seeds are not 100 plus their place in the list. With the seeds of those with experts, no row has two experts,
 # or groups of them, whose scores are nearly the same: rounding would choose between them.
 SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120, "qwen3-next": 116,
-         "qwen3-5": 117, "qwen3-5-moe": 118, "llama4": 303, "llama4-dense": 307, "nemotron-h": 307, "nemotron-h-moe": 301}
+         "qwen3-5": 117, "qwen3-5-moe": 118, "llama4": 303, "llama4-dense": 307, "nemotron-h": 307, "nemotron-h-moe": 301,
+         "deepseek-v2-lite": 127, "deepseek-v2": 128, "deepseek-v3": 129}
 
 
 @torch.no_grad()

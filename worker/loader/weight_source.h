@@ -41,6 +41,7 @@ struct TensorRequest {
   float dummy_spread = 0;
   bool transposed = false;         // stored as [cols, rows] in the checkpoint, as in GPT-2's Conv1D
   bool is_linear = false;          // a linear layer's matrix, which quantize_to applies to
+  bool is_split = false;           // its rows go to several matrices, which are never quantized
   Quantization quantization = {};  // of the checkpoint; a matrix may still be plain
   ExpertPlace place = {};
   std::vector<int64_t> shape = {};  // in the checkpoint; empty: as above

@@ -26,6 +26,7 @@ class LayerRun {
   void AppendKeys() {
     if (!in_.layer.has_mixer) return;
     if (in_.layer.is_recurrent) return Recurrence();
+    if (spec_.latent) return AppendLatents(*spec_.latent);
     kernels::GemmArgs qkv =
         Product(scratch_.normed, w_.qkv, w_.qkv_bias,
                 spec_.attn_gate ? Act(scratch_.projected) : scratch_.qkv, /*add_to_y=*/false);
@@ -83,7 +84,13 @@ class LayerRun {
                      .softcap = spec_.attn_softcap,
                      .window = spec_.kv_groups[in_.layer.kv_group].window,
                      .sinks = w_.sinks.As<float>(),
-                     .kv_of_row = heads_.kv_of_row});
+                     .kv_of_row = heads_.kv_of_row,
+                     .value_dim = heads_.value_dim});
+    if (spec_.latent) {
+      ValuesOfLatents(*spec_.latent);
+      AddToHidden(scratch_.head_rows, w_.o, w_.o_bias, w_.post_attn_norm);
+      return;
+    }
     if (spec_.attn_gate) Gate(scratch_.attn, scratch_.mixed, heads_.q_width());
     AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
     NormSum(w_.attn_norm, w_.attn_norm_bias);
@@ -165,6 +172,58 @@ class LayerRun {
     Gemm(scratch_.mlp, w_.inputs.up, Buffer{}, scratch_.normed, /*add_to_y=*/false);
     ops_->Norm(
         Normed(scratch_.normed, w_.inputs.post_norm, Buffer{}, hidden_, /*add_to_out=*/true));
+  }
+
+  // Latents to the cache, and queries for them to scratch_.qkv: see LatentSpec.
+  void AppendLatents(const LatentSpec& latent) {
+    SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);
+    const LatentWeights& w = w_.latent;
+    const Act x = scratch_.normed, queries = scratch_.head_rows;
+    ops_->Norm(InputNorm(w_.attn_norm, w_.attn_norm_bias));
+    Gemm(x, w.kv_down, Buffer{}, scratch_.latents, /*add_to_y=*/false);
+    if (latent.q_rank > 0) {
+      Gemm(x, w.q_down, Buffer{}, scratch_.q_latents, /*add_to_y=*/false);
+      kernels::NormArgs norm =
+          Normed(scratch_.q_latents, w.q_norm, Buffer{}, x, /*add_to_out=*/false);
+      norm.width = latent.q_rank;
+      norm.eps = kLatentNormEps;
+      ops_->NormGemm(norm, Product(x, w.q, Buffer{}, queries, /*add_to_y=*/false));
+    } else {
+      Gemm(x, w.q, Buffer{}, queries, /*add_to_y=*/false);
+    }
+    ops_->HeadGemm({.x = queries,
+                    .w = &w.keys_transposed,
+                    .y = scratch_.qkv,
+                    .n_rows = step_.n_tokens,
+                    .n_heads = heads_.n_heads,
+                    .x_dim = latent.query_dim(),
+                    .y_dim = latent.latent_dim()});
+    ops_->LatentAppend({.latents = scratch_.latents,
+                        .q = queries,
+                        .queries = scratch_.qkv,
+                        .positions = step_.positions,
+                        .kv_slots = step_.groups[static_cast<size_t>(in_.layer.kv_group)].kv_slots,
+                        .rope = in_.rope,
+                        .interleaved = latent.interleaved,
+                        .norm = w.kv_norm.As<float>(),
+                        .norm_eps = kLatentNormEps,
+                        .kv = in_.kv,
+                        .n_tokens = step_.n_tokens,
+                        .n_heads = heads_.n_heads,
+                        .kv_rank = latent.kv_rank,
+                        .nope_dim = latent.nope_dim,
+                        .rope_dim = latent.rope_dim});
+  }
+
+  // scratch_.head_rows = the heads' values for sums of latents
+  void ValuesOfLatents(const LatentSpec& latent) {
+    ops_->HeadGemm({.x = scratch_.attn,
+                    .w = &w_.latent.values,
+                    .y = scratch_.head_rows,
+                    .n_rows = step_.n_tokens,
+                    .n_heads = heads_.n_heads,
+                    .x_dim = latent.kv_rank,
+                    .y_dim = latent.value_dim});
   }
 
   // A recurrent layer up to its output matrix.
@@ -268,7 +327,8 @@ class LayerRun {
             .over_used = spec_.experts.weights_over_used,
             .sigmoid = spec_.experts.sigmoid,
             .correction = w_.router_correction.As<float>(),
-            .expert_scales = w_.expert_scales.As<float>()};
+            .expert_scales = w_.expert_scales.As<float>(),
+            .softmax_groups = spec_.experts.softmax_groups};
   }
 
   // out += output of the routed experts for x: [T, H]

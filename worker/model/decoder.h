@@ -12,9 +12,9 @@ namespace stagecoach::worker {
 // Scratch memory of one layer, shared by all layers. T is max_batched_tokens; the other sizes are
 // defined in weights.h.
 struct LayerScratch {
-  kernels::Act normed;  // [T, H]; also a block's output before its post norm
+  kernels::Act normed;  // [T, H]; also a block's output before its post norm, and [T, q_rank]
   kernels::Act qkv;     // [T, HeadShape::qkv_width]
-  kernels::Act attn;    // [T, N D], or [T, RecurrentShape::values_width]
+  kernels::Act attn;    // [T, HeadShape::out_width], or [T, RecurrentShape::values_width]
   // I: ModelSpec::mlp_width(); if that is 0, the next two are null.
   kernels::Act mlp;         // [T, 2 I] if gated, else [T, I]
   kernels::Act activation;  // [T, I]; the same as mlp if not gated
@@ -26,6 +26,10 @@ struct LayerScratch {
   // Null unless ExpertSpec::beside_mlp.
   float* dense_out;   // [T, H]
   float* expert_out;  // [T, H]
+  // Null without latent attention.
+  kernels::Act head_rows;  // [T, N query_dim]: queries; then [T, N value_dim]: values
+  float* q_latents;        // [T, LatentSpec::q_rank]; null if that is 0
+  float* latents;          // [T, latent_dim]
   // Null without recurrent layers and output gates.
   float* projected;  // [T, RecurrentShape::projected_width] or [T, (2 N + 2 K) D]
   float* mixed;      // [T, RecurrentShape::n_channels], or the gates: [T, N D]

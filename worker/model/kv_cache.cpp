@@ -22,18 +22,23 @@ KvCache::KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, D
                   .subspan(static_cast<size_t>(first_layer), static_cast<size_t>(n_layers))),
       dtype_(dtype) {}
 
+int32_t KvCache::NArrays(const LayerSpec& layer) const {
+  return layer.has_attention() ? NCachedVectors(spec_.heads(layer).kv_of_row) : 0;
+}
+
 uint64_t KvCache::layer_block_bytes(const LayerSpec& layer) const {
-  if (!layer.has_attention() || layer.kv_source >= 0) return 0;
+  if (NArrays(layer) == 0) return 0;
   const HeadShape heads = spec_.heads(layer);
-  return kernels::KvBlockBytes(dtype_, heads.n_kv_heads, heads.head_dim) / 2;
+  return kernels::KvBlockBytes(dtype_, heads.n_kv_heads, heads.head_dim, /*n_vectors=*/1);
 }
 
 std::vector<KvPart> KvCache::parts() const {
   std::vector<KvPart> parts;
   int32_t layer = first_layer_;
   for (const LayerSpec& spec : layers_) {
-    const KvPart part{
-        .layer = layer++, .kv_group = spec.kv_group, .bytes = 2 * layer_block_bytes(spec)};
+    const KvPart part{.layer = layer++,
+                      .kv_group = spec.kv_group,
+                      .bytes = static_cast<uint64_t>(NArrays(spec)) * layer_block_bytes(spec)};
     if (part.bytes > 0) parts.push_back(part);
   }
   return parts;
@@ -64,8 +69,10 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, const Lasting
   };
   std::vector<Layer> starts;
   for (const LayerSpec& layer : layers_) {
-    const uint64_t n = n_blocks[static_cast<size_t>(layer.kv_group)] * layer_block_bytes(layer);
-    starts.push_back({.k = take(n), .v = take(n)});
+    const uint64_t n = NArrays(layer) == 0 ? 0
+                                           : n_blocks[static_cast<size_t>(layer.kv_group)] *
+                                                 layer_block_bytes(layer);
+    starts.push_back({.k = take(n), .v = take(NArrays(layer) > 1 ? n : 0)});
   }
   if (!memory.make) {
     SC_ASSIGN_OR_RETURN(memory_, ops->AllocateKv(bytes));
@@ -84,7 +91,8 @@ kernels::KvLayer KvCache::layer(int32_t i) const {
   if (source >= 0) return layer(source - first_layer_);
   const Layer& start = starts_[static_cast<size_t>(i)];
   auto* const memory = memory_.As<unsigned char>();
-  return {memory + start.k, memory + start.v, dtype_};
+  const bool has_v = NArrays(layers_[static_cast<size_t>(i)]) > 1;
+  return {memory + start.k, has_v ? memory + start.v : nullptr, dtype_};
 }
 
 }  // namespace stagecoach::worker

@@ -28,14 +28,18 @@ class KvCache {
   kernels::KvLayer layer(int32_t i) const;
 
  private:
-  uint64_t layer_block_bytes(const LayerSpec& layer) const;  // of the keys only
+  uint64_t layer_block_bytes(const LayerSpec& layer) const;  // of one array
+  // Arrays that the cache keeps for the layer.
+  int32_t NArrays(const LayerSpec& layer) const;
 
   const ModelSpec& spec_;
   const int32_t first_layer_;
   std::span<const LayerSpec> layers_;
   DType dtype_;
   struct Layer {
-    uint64_t k, v;  // start of each array [n_blocks, n_kv_heads, kBlockTokens, head_dim]
+    // Start of each array [n_blocks, n_kv_heads, kBlockTokens, head_dim]; a layer with latents has
+    // only k.
+    uint64_t k, v;
   };
   // One allocation for all layers: a GPU rounds each allocation up to pages of 2 MiB, and our
   // memory accounting does not include that.

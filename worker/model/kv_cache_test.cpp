@@ -55,5 +55,24 @@ TEST_CASE("KV groups differ in heads, and a layer can use another layer's keys a
   CHECK(cache.layer(1).k != cache.layer(0).k);
 }
 
+TEST_CASE("of latents, the KV cache keeps one vector per token and layer, and nothing else") {
+  const ModelSpec spec{
+      .n_heads = 16,
+      .n_kv_heads = 1,
+      .head_dim = 576,
+      .latent = LatentSpec{.kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128},
+      .kv_groups = {{}},
+      .layers = {{}, {}}};
+  KvCache cache(spec, 0, 2, DType::kBF16);
+  constexpr uint64_t kBlock = 16 * 576 * 2;
+  CHECK(cache.block_bytes() == std::vector<uint64_t>{2 * kBlock});
+  CHECK(cache.parts().at(1).bytes == kBlock);
+  const auto ops = kernels::MakeReferenceOps();
+  REQUIRE(cache.Allocate(std::vector<uint64_t>{10}, {}, ops.get()).ok());
+  CHECK(cache.layer(0).v == nullptr);
+  const auto start = [&](int32_t i) { return static_cast<unsigned char*>(cache.layer(i).k); };
+  CHECK(start(1) - start(0) == 10 * kBlock);
+}
+
 }  // namespace
 }  // namespace stagecoach::worker

@@ -34,8 +34,9 @@ size_t Bytes(int64_t rows, int64_t width, size_t element_bytes) {
 
 uint64_t ScratchSizes::total() const {
   return hidden + normed + inner + mlp + router_logits + experts + expert_weights + expert_scratch +
-         dense_out + expert_out + projected + mixed + embedded + last_row_ids + last_qkv +
-         last_hidden + logit_rows + logit_hidden + logit_normed + logit_projected + logits + ropes;
+         dense_out + expert_out + head_rows + q_latents + latents + projected + mixed + embedded +
+         last_row_ids + last_qkv + last_hidden + logit_rows + logit_hidden + logit_normed +
+         logit_projected + logits + ropes;
 }
 
 ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec,
@@ -47,7 +48,7 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
   for (const LayerSpec& layer : spec.layers) {
     if (!layer.has_attention()) continue;
     const HeadShape heads = spec.heads(layer);
-    heads_width = std::max(heads_width, int64_t{heads.q_width()});
+    heads_width = std::max(heads_width, int64_t{heads.out_width()});
     qkv_width = std::max(qkv_width, int64_t{heads.qkv_width()});
   }
   const auto of_recurrent = [&](int32_t (RecurrentShape::*width)() const) {
@@ -61,7 +62,8 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
 
   ScratchSizes sizes;
   sizes.hidden = Bytes(tokens, spec.passed_width(), sizeof(float));
-  sizes.normed = Bytes(tokens, spec.hidden_size, act_bytes);
+  const int32_t q_rank = spec.latent ? spec.latent->q_rank : 0;
+  sizes.normed = Bytes(tokens, std::max(spec.hidden_size, q_rank), act_bytes);
   // The activation may overwrite qkv and attn, because attention is over when it is written.
   const int64_t activation_width = spec.gated_mlp ? spec.mlp_width() : 0;
   const int64_t qkv_elements = (tokens * qkv_width + 63) / 64 * 64;
@@ -78,6 +80,12 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
     sizes.expert_scratch = device.expert_bytes;
     const size_t out = Bytes(tokens, spec.hidden_size, sizeof(float));
     if (spec.experts.beside_mlp) sizes.dense_out = sizes.expert_out = out;
+  }
+  if (const auto& latent = spec.latent) {
+    const int64_t of_head = std::max(latent->query_dim(), latent->value_dim);
+    sizes.head_rows = Bytes(tokens, spec.n_heads * of_head, act_bytes);
+    sizes.q_latents = Bytes(tokens, q_rank, sizeof(float));
+    sizes.latents = Bytes(tokens, latent->latent_dim(), sizeof(float));
   }
   const int64_t gated_width = spec.attn_gate ? heads_width + qkv_width : 0;
   const int64_t gate_width = spec.attn_gate ? heads_width : 0;

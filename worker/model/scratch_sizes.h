@@ -24,13 +24,14 @@ struct ScratchDevice {
 // max_logit_rows, H: hidden_size, P: embed_size, V: vocab_size.
 struct ScratchSizes {
   size_t hidden = 0;      // [T, ModelSpec::passed_width] float32
-  size_t normed = 0;      // [T, H]
+  size_t normed = 0;      // [T, H], or [T, LatentSpec::q_rank] if that is more
   size_t inner = 0;       // qkv and attn; later the activation
   size_t attn_start = 0;  // offset of attn in inner
   size_t mlp = 0;         // also attention's scratch, earlier in the layer
   size_t router_logits = 0, experts = 0, expert_weights = 0;  // [T, n_experts], [T, n_used]
   size_t expert_scratch = 0;
-  size_t dense_out = 0, expert_out = 0;  // [T, H] float32: with ExpertSpec::beside_mlp
+  size_t dense_out = 0, expert_out = 0;              // [T, H] float32: with ExpertSpec::beside_mlp
+  size_t head_rows = 0, q_latents = 0, latents = 0;  // with latent attention: see LayerScratch
   // With recurrent layers or output gates, float32: see LayerScratch. projected: also the first
   // stage's projection of embeddings to inputs of layers.
   size_t projected = 0, mixed = 0;

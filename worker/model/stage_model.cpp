@@ -410,6 +410,7 @@ class StageModelImpl final : public StageModel {
       layer_scratch_.mlp = AsAct(mlp_);
       layer_scratch_.activation = AsAct(spec_.gated_mlp ? inner_ : mlp_);
     }
+    if (spec_.latent) SC_RETURN_IF_ERROR(AllocateLatentScratch(sizes));
     if (sizes.projected > 0) {
       SC_ASSIGN_OR_RETURN(projected_, Scratch(sizes.projected));
       layer_scratch_.projected = projected_.As<float>();
@@ -427,6 +428,17 @@ class StageModelImpl final : public StageModel {
     if (options_.is_last) SC_RETURN_IF_ERROR(AllocateLastScratch(sizes));
     SC_ASSIGN_OR_RETURN(step_, ops_->NewStepInputs(limits));
     scratch_bytes_ += step_->n_bytes;
+    return absl::OkStatus();
+  }
+
+  absl::Status AllocateLatentScratch(const ScratchSizes& sizes) {
+    SC_ASSIGN_OR_RETURN(head_rows_, Scratch(sizes.head_rows));
+    SC_ASSIGN_OR_RETURN(latents_, Scratch(sizes.latents));
+    layer_scratch_.head_rows = AsAct(head_rows_);
+    layer_scratch_.latents = latents_.As<float>();
+    if (sizes.q_latents == 0) return absl::OkStatus();
+    SC_ASSIGN_OR_RETURN(q_latents_, Scratch(sizes.q_latents));
+    layer_scratch_.q_latents = q_latents_.As<float>();
     return absl::OkStatus();
   }
 
@@ -494,8 +506,9 @@ class StageModelImpl final : public StageModel {
   kernels::Buffer last_qkv_;      // LayerScratch::qkv
   kernels::Buffer last_hidden_;   // [max_sequences, passed_width], laid out like `hidden`
   std::vector<int32_t> indices_;  // of the rows passed to Logits
-  kernels::Buffer hidden_, normed_, mlp_;  // LayerScratch's
-  kernels::Buffer inner_;                  // qkv and attn, or activation
+  kernels::Buffer hidden_, normed_, mlp_;            // LayerScratch's
+  kernels::Buffer inner_;                            // qkv and attn, or activation
+  kernels::Buffer head_rows_, q_latents_, latents_;  // LayerScratch's, with latent attention
   // If the model has recurrent layers, output gates or inputs of layers.
   kernels::Buffer projected_, mixed_;
   kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;

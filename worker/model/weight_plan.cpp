@@ -86,6 +86,7 @@ class Planner {
   };
 
   void Attention(LayerWeights* to) {
+    if (spec_.latent) return LatentAttention(*spec_.latent, to);
     const TensorNames& names = spec_.names;
     const HeadShape heads = spec_.heads(spec_.layers[static_cast<size_t>(layer_)]);
     const int32_t q_rows = heads.q_width() * (spec_.attn_gate ? 2 : 1);
@@ -127,6 +128,48 @@ class Planner {
     for (const WeightPart& part : parts.first(2)) {
       plan_.requests[part.request].interleaved_head = head_dim;
     }
+  }
+
+  void LatentAttention(const LatentSpec& latent, LayerWeights* to) {
+    LatentWeights& w = to->latent;
+    const int32_t hidden = spec_.hidden_size, n_heads = spec_.n_heads;
+    int32_t q_inputs = hidden;
+    if (latent.q_rank > 0) {
+      Linear(&w.q_down, nullptr, /*has_bias=*/false, hidden, {{latent.q_down, latent.q_rank}});
+      Norm(&w.q_norm, nullptr, latent.q_norm, latent.q_rank);
+      q_inputs = latent.q_rank;
+    }
+    Linear(&w.q, nullptr, /*has_bias=*/false, q_inputs, {{latent.q, n_heads * latent.query_dim()}});
+    Linear(&w.kv_down, nullptr, /*has_bias=*/false, hidden,
+           {{latent.kv_down, latent.latent_dim()}});
+    Norm(&w.kv_norm, nullptr, latent.kv_norm, latent.kv_rank);
+    KeysAndValues(latent, &w);
+    Linear(&to->o, nullptr, /*has_bias=*/false, n_heads * latent.value_dim,
+           {{spec_.names.o, hidden}});
+  }
+
+  // The rows of a head in kv_up are those of K, then those of V.
+  void KeysAndValues(const LatentSpec& latent, LatentWeights* to) {
+    const int32_t n_heads = spec_.n_heads, of_head = latent.nope_dim + latent.value_dim;
+    const size_t request =
+        Request(WithNumber(latent.kv_up, layer_) + ".weight", n_heads * of_head, latent.kv_rank,
+                /*is_vector=*/false, 0, MatrixSpread(latent.kv_rank));
+    plan_.requests[request].is_split = true;
+    MatrixPlan keys{&to->keys_transposed, n_heads * latent.kv_rank, latent.nope_dim, {}};
+    MatrixPlan values{&to->values, n_heads * latent.value_dim, latent.kv_rank, {}};
+    for (int32_t h = 0; h < n_heads; ++h) {
+      keys.parts.push_back({.request = request,
+                            .first_row = h * latent.kv_rank,
+                            .from_row = h * of_head,
+                            .n_rows = latent.nope_dim,
+                            .transposed = true});
+      values.parts.push_back({.request = request,
+                              .first_row = h * latent.value_dim,
+                              .from_row = h * of_head + latent.nope_dim,
+                              .n_rows = latent.value_dim});
+    }
+    plan_.matrices.push_back(std::move(keys));
+    plan_.matrices.push_back(std::move(values));
   }
 
   void Recurrent(const RecurrentSpec& recurrent, LayerWeights* to) {

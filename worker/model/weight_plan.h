@@ -16,6 +16,9 @@ namespace stagecoach::worker {
 struct WeightPart {
   size_t request;
   int32_t first_row;
+  // Only these rows of the request, transposed or not. n_rows 0: all rows, as they are.
+  int32_t from_row = 0, n_rows = 0;
+  bool transposed = false;
 };
 
 struct MatrixPlan {

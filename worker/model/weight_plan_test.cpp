@@ -50,6 +50,30 @@ TEST_CASE("a middle stage requests only its own layers, with q, k and v fused") 
   CHECK(Find(plan, "model.layers.1.mlp.down_proj.bias") == nullptr);
 }
 
+TEST_CASE("latent attention takes K, transposed, and V of each head out of one tensor") {
+  const ModelSpec spec = Spec(R"("kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8,
+      "v_head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 16, )",
+                              "DeepseekV2ForCausalLM");
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.n_layers = 1}, spec, &weights);
+  const TensorRequest* const up = Find(plan, "model.layers.0.self_attn.kv_b_proj.weight");
+  REQUIRE(up != nullptr);
+  CHECK((up->rows == 4 * (24 + 16) && up->cols == 32 && up->is_split && !up->is_linear));
+  const auto of = [&](const kernels::Matrix& target) {
+    return *std::find_if(plan.matrices.begin(), plan.matrices.end(),
+                         [&](const MatrixPlan& matrix) { return matrix.target == &target; });
+  };
+  const MatrixPlan keys = of(weights.layers[0].latent.keys_transposed);
+  CHECK((keys.rows == 4 * 32 && keys.cols == 24 && keys.parts.size() == 4));
+  const WeightPart& k = keys.parts[1];
+  CHECK((k.first_row == 32 && k.from_row == 40 && k.n_rows == 24 && k.transposed));
+  const MatrixPlan values = of(weights.layers[0].latent.values);
+  CHECK((values.rows == 4 * 16 && values.cols == 32 && values.parts.size() == 4));
+  const WeightPart& v = values.parts[1];
+  CHECK((v.first_row == 16 && v.from_row == 64 && v.n_rows == 16 && !v.transposed));
+}
+
 TEST_CASE("the end stages request the embedding, the final norm and the head") {
   const ModelSpec untied = Spec("");
   const ModelSpec tied = Spec(R"("tie_word_embeddings": true,)");

@@ -77,9 +77,15 @@ class WeightReader {
     return same ? first : DType::kF32;
   }
 
-  // The dtype of a matrix whose parts are not kept as stored.
+  // The dtype of a matrix whose parts are not kept as stored. One that is never kept becomes as the
+  // model.
   DType DTypeOf(std::optional<DType> wanted, DType model_dtype, const MatrixPlan& matrix) const {
-    return wanted ? *wanted : ops_->WeightDType(StoredDType(matrix), model_dtype);
+    if (wanted) return *wanted;
+    const size_t request = matrix.parts.front().request;
+    const std::optional<Encoding> encoding = source_->encoding(request);
+    const bool expands =
+        plan_.requests[request].is_split && encoding && IsQuantized(encoding->code);
+    return ops_->WeightDType(expands ? model_dtype : StoredDType(matrix), model_dtype);
   }
 
   // The parts of a matrix that is quantized and can stay as stored. Empty for any other matrix.
@@ -91,6 +97,7 @@ class WeightReader {
     int32_t n_rows = 0;
     for (const WeightPart& part : matrix.parts) {
       const std::optional<Encoding> encoding = source_->encoding(part.request);
+      if (plan_.requests[part.request].is_split) return {};
       if (!encoding || !Keeps(*ops_, *encoding, matrix) || n_rows % kernels::kPartRows != 0)
         return {};
       SC_CHECK(part.first_row == n_rows);
@@ -161,6 +168,15 @@ class WeightReader {
   absl::Status ReadMatrixPart(const MatrixPlan& matrix, const WeightPart& part, bool is_kept) {
     const TensorRequest& request = plan_.requests[part.request];
     const int64_t row_bytes = static_cast<int64_t>(FileRowBytes(part.request));
+    if (part.n_rows > 0) {
+      const RowsView view = source_->Rows(part.request, part.from_row, part.n_rows);
+      if (part.transposed) {
+        PackTransposed(matrix, part, view);
+      } else {
+        ops_->PackRows(*matrix.target, part.first_row, part.n_rows, view.data, view.dtype);
+      }
+      return Report(static_cast<uint64_t>(part.n_rows * row_bytes));
+    }
     const int64_t piece = std::max(kPieceBytes / row_bytes / kPieceRows, int64_t{1}) * kPieceRows;
     for (int64_t row = 0; row < request.rows; row += piece) {
       const int64_t n_rows = std::min(piece, request.rows - row);
@@ -179,6 +195,21 @@ class WeightReader {
       ops_->PackInputOrder(*matrix.target, part.first_row, source_->InputOrder(part.request));
     }
     return absl::OkStatus();
+  }
+
+  // rows: [part.n_rows, request.cols], which become columns of the matrix.
+  void PackTransposed(const MatrixPlan& matrix, const WeightPart& part, const RowsView& rows) {
+    const auto n_rows = static_cast<size_t>(plan_.requests[part.request].cols);
+    const auto n_cols = static_cast<size_t>(part.n_rows);
+    std::vector<unsigned char> columns(n_rows * n_cols * DTypeBytes(rows.dtype));
+    for (size_t row = 0; row < n_rows; ++row) {
+      for (size_t col = 0; col < n_cols; ++col) {
+        StoreElement(columns.data(), rows.dtype, row * n_cols + col,
+                     LoadElement(rows.data, rows.dtype, col * n_rows + row));
+      }
+    }
+    ops_->PackRows(*matrix.target, part.first_row, static_cast<int32_t>(n_rows), columns.data(),
+                   rows.dtype);
   }
 
   absl::Status ReadVectorPart(const VectorPlan& vector, const WeightPart& part) {

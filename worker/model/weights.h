@@ -34,6 +34,17 @@ struct LayerInputWeights {
   kernels::Buffer post_norm;  // [H]
 };
 
+// These weights are for ModelSpec::latent: see LatentSpec. N: heads.
+struct LatentWeights {
+  kernels::Matrix q_down;           // [q_rank, H]; like q_norm, only with q_rank
+  kernels::Buffer q_norm;           // [q_rank]
+  kernels::Matrix q;                // [N query_dim, q_rank or H]
+  kernels::Matrix kv_down;          // [latent_dim, H]
+  kernels::Buffer kv_norm;          // [kv_rank]
+  kernels::Matrix keys_transposed;  // [N kv_rank, nope_dim]: K^T of each head
+  kernels::Matrix values;           // [N value_dim, kv_rank]: V of each head
+};
+
 // H hidden size, P embedding size, X expert's intermediate size, D head size, N query heads, K
 // key-value heads, I intermediate size, V vocabulary size. Vectors are float32. Vectors that the
 // model does not have are empty.
@@ -68,6 +79,7 @@ struct LayerWeights {
   SharedExpertWeights shared_expert;  // if the model has one
   RecurrentWeights recurrent;         // only recurrent layers; these have no q_norm and k_norm
   LayerInputWeights inputs;
+  LatentWeights latent;  // in place of qkv; then o is [H, N value_dim]
 };
 
 struct StageWeights {

@@ -154,25 +154,31 @@ void ReadQwenSparseLayers(ConfigReader& config, ModelSpec& spec) {
   }
 }
 
+void CheckExpertGroups(ConfigReader& config, int32_t n_groups, int32_t n_used_groups,
+                       int32_t least_size, const ModelSpec& spec) {
+  if (!config.ok()) return;
+  const int32_t n_experts = spec.experts.n_experts, size = n_experts / n_groups;
+  if (n_experts % n_groups != 0 || (n_groups > 1 && size < least_size)) {
+    config.Problem("n_group", fmt::format("{} experts do not form {} groups of {} or more",
+                                          n_experts, n_groups, least_size));
+  } else if (n_used_groups > n_groups) {
+    config.Problem("topk_group",
+                   fmt::format("{} is more than n_group, which is {}", n_used_groups, n_groups));
+  } else if (n_used_groups * size < spec.experts.n_used) {
+    config.Problem("topk_group", fmt::format("{} groups of {} have fewer experts than the {} that "
+                                             "a token uses",
+                                             n_used_groups, size, spec.experts.n_used));
+  }
+}
+
 void ReadSigmoidRouting(ConfigReader& config, ModelSpec& spec) {
   const SigmoidRouting routing{
       .n_groups = config.Int("n_group", 1, kMaxExperts, 1),
       .n_used_groups = config.Int("topk_group", 1, kMaxExperts, 1),
       .factor = static_cast<float>(config.Number("routed_scaling_factor", 0, 1e6, 1.0))};
   spec.experts.sigmoid = routing;
-  if (!config.ok()) return;
-  const int32_t n_experts = spec.experts.n_experts, size = n_experts / routing.n_groups;
-  if (n_experts % routing.n_groups != 0 || (routing.n_groups > 1 && size < 2)) {
-    config.Problem("n_group", fmt::format("{} experts do not form {} groups of two or more",
-                                          n_experts, routing.n_groups));
-  } else if (routing.n_used_groups > routing.n_groups) {
-    config.Problem("topk_group", fmt::format("{} is more than n_group, which is {}",
-                                             routing.n_used_groups, routing.n_groups));
-  } else if (routing.n_used_groups * size < spec.experts.n_used) {
-    config.Problem("topk_group", fmt::format("{} groups of {} have fewer experts than the {} that "
-                                             "a token uses",
-                                             routing.n_used_groups, size, spec.experts.n_used));
-  }
+  // A group counts as much as its best two.
+  CheckExpertGroups(config, routing.n_groups, routing.n_used_groups, /*least_size=*/2, spec);
 }
 
 float UsualAttentionScale(const ModelSpec& spec) {

@@ -76,6 +76,10 @@ void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertS
 
 // Qwen: every decoder_sparse_step-th layer has experts, except those of mlp_only_layers.
 void ReadQwenSparseLayers(ConfigReader& config, ModelSpec& spec);
+// Reports groups that do not divide the experts into parts of `least_size` or more, or that have
+// fewer experts than a token uses. After ReadExperts.
+void CheckExpertGroups(ConfigReader& config, int32_t n_groups, int32_t n_used_groups,
+                       int32_t least_size, const ModelSpec& spec);
 // Scores by sigmoid: n_group, topk_group and routed_scaling_factor. After ReadExperts.
 void ReadSigmoidRouting(ConfigReader& config, ModelSpec& spec);
 

@@ -3,7 +3,7 @@
 // result is checked before it is timed. Shapes: Gemma-3-270M.
 //
 //   kernels_cpu_bench [--threads N] [--seconds S] [--only
-//   gemm|quantized|attention|recurrent|kv|sample|bandwidth]
+//   gemm|quantized|attention|latents|recurrent|kv|sample|bandwidth]
 //                     [--json FILE] [--cpu-time]
 #include <fmt/format.h>
 
@@ -57,7 +57,7 @@ struct Bench {
   Ops& ops;
   ThreadPool& pool;
   double seconds_each;
-  std::ostream* json;  // one line for each product with one row; null: none
+  std::ostream* json;  // lines of products with one row and of latents; null: none
 
   // The best time of a call, because other processes can only make it slower.
   template <typename F>
@@ -264,6 +264,92 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
       100 * flops / peak, peak * 1e-9);
 }
 
+// Latent attention of a prompt with DeepSeek's sizes, in both forms: absorbed, as it runs, and with
+// the keys and values of all heads. The second form's keys and values have the mean of their sizes,
+// 192 and 128, which takes as many multiply-adds.
+void BenchLatents(const Bench& bench, int32_t n_heads, int32_t n_tokens) {
+  constexpr int32_t kRank = 512, kNope = 128, kRope = 64, kValue = 128, kDim = kRank + kRope;
+  constexpr int32_t kMean = (kNope + kRope + kValue) / 2;
+  const auto floats = [&](int64_t width) {
+    return RandomFloats(static_cast<size_t>(n_tokens * width), 1.0f);
+  };
+  const auto matrix = [&](int32_t rows, int32_t cols) {
+    Matrix w = *bench.ops.NewMatrix(rows, cols, DType::kBF16);
+    const std::vector<float> values = RandomFloats(static_cast<size_t>(rows) * cols, 0.05f);
+    bench.ops.PackRows(w, 0, rows, values.data(), DType::kF32);
+    return w;
+  };
+  const int32_t n_blocks = (n_tokens + kBlockTokens - 1) / kBlockTokens;
+  const StepSeq seq{0, 0, n_tokens};
+  std::vector<NewBlock> blocks;
+  for (int32_t i = 0; i < n_blocks; ++i) blocks.push_back({0, 0, i, i});
+  const auto step = *bench.ops.NewStepInputs(
+      {.max_tokens = n_tokens, .max_slots = 1, .max_blocks = n_blocks, .windows = {0}});
+  bench.ops.BuildStep({.seqs = {&seq, 1}, .new_blocks = blocks, .n_tokens = n_tokens}, step.get());
+  const auto cache = [&](int32_t heads, int32_t dim) {
+    const size_t bytes = KvBlockBytes(DType::kBF16, heads, dim, 1) * static_cast<size_t>(n_blocks);
+    return *bench.ops.AllocateKv(bytes);
+  };
+
+  const Matrix keys = matrix(n_heads * kRank, kNope), values = matrix(n_heads * kValue, kRank);
+  const std::vector<float> q = floats(int64_t{n_heads} * (kNope + kRope));
+  std::vector<float> queries = floats(int64_t{n_heads} * kDim), out = floats(n_heads * kRank);
+  std::vector<float> heads = floats(int64_t{n_heads} * kValue);
+  const Buffer latents = cache(1, kDim);
+  const auto product = [&](const float* x, const Matrix& w, float* y, int32_t x_dim,
+                           int32_t y_dim) {
+    bench.ops.HeadGemm({.x = x,
+                        .w = &w,
+                        .y = y,
+                        .n_rows = n_tokens,
+                        .n_heads = n_heads,
+                        .x_dim = x_dim,
+                        .y_dim = y_dim});
+  };
+  const double absorbed = bench.BestSeconds([&] {
+    product(q.data(), keys, queries.data(), kNope + kRope, kDim);
+    bench.ops.Attention({.qkv = queries.data(),
+                         .kv = {latents.data.get(), nullptr, DType::kBF16},
+                         .step = step.get(),
+                         .group = 0,
+                         .out = out.data(),
+                         .n_heads = n_heads,
+                         .n_kv_heads = 1,
+                         .head_dim = kDim,
+                         .scale = 0.05f,
+                         .kv_of_row = KvOfRow::kLatents,
+                         .value_dim = kRank});
+    product(out.data(), values, heads.data(), kRank, kValue);
+  });
+
+  const Matrix up = matrix(n_heads * (kNope + kValue), kRank);
+  const std::vector<float> latent = floats(kRank), mean_q = floats(int64_t{n_heads} * kMean);
+  std::vector<float> expanded = floats(int64_t{n_heads} * (kNope + kValue));
+  const Buffer k = cache(n_heads, kMean), v = cache(n_heads, kMean);
+  const double by_heads = bench.BestSeconds([&] {
+    bench.ops.Gemm({.x = latent.data(), .w = &up, .y = expanded.data(), .n_rows = n_tokens});
+    bench.ops.Attention({.qkv = mean_q.data(),
+                         .kv = {k.data.get(), v.data.get(), DType::kBF16},
+                         .step = step.get(),
+                         .group = 0,
+                         .out = out.data(),
+                         .n_heads = n_heads,
+                         .n_kv_heads = n_heads,
+                         .head_dim = kMean,
+                         .scale = 0.05f,
+                         .kv_of_row = KvOfRow::kNone});
+  });
+  fmt::print(
+      "latents {:>3} heads, prompt of {:>4}: {:8.3f} ms absorbed, {:8.3f} by heads ({:.2f})\n",
+      n_heads, n_tokens, absorbed * 1e3, by_heads * 1e3, absorbed / by_heads);
+  if (bench.json == nullptr) return;
+  *bench.json << fmt::format(
+      "{{\"name\": \"cpu_latents/{} heads/prompt of {}\", \"value\": {:.3f}, \"unit\": \"ms, "
+      "absorbed\", \"reference\": \"keys and values of all heads, {:.3f} ms\", \"ratio\": "
+      "{:.3f}}}\n",
+      n_heads, n_tokens, absorbed * 1e3, by_heads * 1e3, absorbed / by_heads);
+}
+
 // A recurrent layer of Qwen3-Next-80B-A3B beside its products: both projections, and as many
 // multiply-adds at the same rate as 10 experts and the shared one take.
 void BenchDeltaNet(const Bench& bench, int32_t n_seqs, int32_t n_tokens) {
@@ -391,8 +477,10 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   std::string json_path;
-  app.add_option("--only", only, "gemm, quantized, attention, recurrent, kv, sample or bandwidth");
-  app.add_option("--json", json_path, "file for a line of each product with one row");
+  app.add_option("--only", only,
+                 "gemm, quantized, attention, latents, recurrent, kv, sample or bandwidth");
+  app.add_option("--json", json_path,
+                 "file for a line of each product with one row, and of latents");
   bool cpu_time = false;
   app.add_flag("--cpu-time", cpu_time, "measure CPU time: on a busy machine, with one thread");
   CLI11_PARSE(app, argc, argv);
@@ -431,6 +519,11 @@ int Main(int argc, char** argv) {
       BenchAttention(bench, shape, 32, 1024, 1);
       BenchAttention(bench, shape, 1, 512, 512);
       BenchAttention(bench, shape, 1, 2048, 512);
+    }
+  }
+  if (only.empty() || only == "latents") {
+    for (const int32_t n_heads : {16, 128}) {
+      for (const int32_t n_tokens : {64, 512, 2048}) BenchLatents(bench, n_heads, n_tokens);
     }
   }
   if (only.empty() || only == "recurrent") {

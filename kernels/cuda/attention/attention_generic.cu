@@ -1,4 +1,5 @@
-// Attention for cases that the tensor-core kernels do not support: float32, and other head sizes.
+// Attention for cases that the tensor-core kernels do not support: float32, other head sizes, and
+// latents.
 #include "common/check.h"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
@@ -8,9 +9,10 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kMaxHeadDim = 512;
-constexpr int kWarps = 4;  // per CTA
-constexpr int kPieces = kMaxHeadDim / kWarpThreads;
+constexpr int kMaxValueDim = 512;
+constexpr int kMaxHeadDim = 2 * kMaxValueDim;  // of queries and keys
+constexpr int kWarps = 4;                      // per CTA
+constexpr int kPieces = kMaxValueDim / kWarpThreads;
 
 struct GenericParams {
   const void* qkv;
@@ -20,7 +22,7 @@ struct GenericParams {
   int32_t block_table_stride;
   const int32_t* n_seqs;
   int32_t n_tokens;
-  int32_t n_heads, n_kv_heads, head_dim;
+  int32_t n_heads, n_kv_heads, head_dim, value_dim;
   KeyWindow window;
   int32_t n_in_row;  // heads of a row of qkv
   float scale, softcap;
@@ -83,16 +85,16 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
         const int element = i * kWarpThreads + lane;
-        if (element < p.head_dim) sums[i] += w * ToFloat(v[element]);
+        if (element < p.value_dim) sums[i] += w * ToFloat(v[element]);
       }
     }
   }
   if (p.sinks != nullptr) total += expf(p.sinks[head] - max);
-  T* const out = static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + head) * p.head_dim;
+  T* const out = static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + head) * p.value_dim;
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
     const int element = i * kWarpThreads + lane;
-    if (element < p.head_dim) out[element] = FromFloat<T>(sums[i] / total);
+    if (element < p.value_dim) out[element] = FromFloat<T>(sums[i] / total);
   }
 }
 
@@ -100,13 +102,15 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
 
 cudaError_t GenericAttention(const Stream& stream, const AttentionArgs& args,
                              const AttentionPlan& plan) {
-  SC_CHECK(args.head_dim <= kMaxHeadDim);
+  const bool has_latents = args.kv_of_row == KvOfRow::kLatents;
+  const int32_t value_dim = has_latents ? args.value_dim : args.head_dim;
+  SC_CHECK(args.head_dim <= kMaxHeadDim && value_dim <= kMaxValueDim);
   SC_CHECK(args.qkv.dtype == args.kv.dtype && args.out.dtype == args.kv.dtype);
   const StepInputs& step = *args.step;
   const GenericParams params{
       .qkv = args.qkv.data,
       .k = args.kv.k,
-      .v = args.kv.v,
+      .v = has_latents ? args.kv.k : args.kv.v,
       .out = args.out.data,
       .seq_starts = step.seq_starts,
       .seq_positions = step.seq_positions,
@@ -118,6 +122,7 @@ cudaError_t GenericAttention(const Stream& stream, const AttentionArgs& args,
       .n_heads = args.n_heads,
       .n_kv_heads = args.n_kv_heads,
       .head_dim = args.head_dim,
+      .value_dim = value_dim,
       .window = args.window,
       .n_in_row = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads,
       .scale = args.scale,

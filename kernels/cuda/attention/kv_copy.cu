@@ -53,13 +53,14 @@ __global__ void __launch_bounds__(kThreads) ImportKernel(const KvCopyParams p) {
 
 template <auto kKernel>
 cudaError_t Copy(const Stream& stream, const KvCopyArgs& args, const KvSides& sides) {
-  const auto row_bytes = static_cast<int32_t>(KvBlockBytes(args.kv.dtype, 1, args.head_dim) / 2);
+  const auto row_bytes = static_cast<int32_t>(KvBlockBytes(args.kv.dtype, 1, args.head_dim, 1));
   SC_CHECK(row_bytes % kPieceBytes == 0);
   SC_CHECK(reinterpret_cast<uintptr_t>(args.host) % kPieceBytes == 0);
   SC_CHECK(args.place_bytes % kPieceBytes == 0);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(args.copies.size()),
-                                       static_cast<unsigned>(2 * args.n_kv_heads)),
-                          .block = kThreads};
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(args.copies.size()),
+                   static_cast<unsigned>(args.kv.n_vectors() * args.n_kv_heads)),
+      .block = kThreads};
   return Launch<kKernel>(stream, shape,
                          KvCopyParams{.k = static_cast<unsigned char*>(args.kv.k),
                                       .v = static_cast<unsigned char*>(args.kv.v),

@@ -47,6 +47,8 @@ class LateOps final : public Ops {
   void Gemm(const GemmArgs& args) override { ops_->Gemm(args); }
   void Norm(const NormArgs& args) override { ops_->Norm(args); }
   void RopeAppend(const RopeAppendArgs& args) override { ops_->RopeAppend(args); }
+  void HeadGemm(const HeadGemmArgs& args) override { ops_->HeadGemm(args); }
+  void LatentAppend(const LatentAppendArgs& args) override { ops_->LatentAppend(args); }
   void Attention(const AttentionArgs& args) override { ops_->Attention(args); }
   void Activate(const ActivationArgs& args) override { ops_->Activate(args); }
   void Route(const RouteArgs& args) override { ops_->Route(args); }

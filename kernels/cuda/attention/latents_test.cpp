@@ -1,0 +1,63 @@
+// The operations of latent attention.
+#include <catch2/generators/catch_generators.hpp>
+
+#include "kernels/cuda/testing/device_values.h"
+#include "kernels/testing/latent_layer.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+TEST_CASE("HeadGemm equals the reference, and a row does not depend on others") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  constexpr int32_t kHeads = 3, kRows = 19;
+  for (const auto& [n_outputs, cols] : {std::pair(32, 24), std::pair(80, 130)}) {
+    const auto products = [&](Ops& on, int32_t n_rows, int32_t first) {
+      return HeadProducts(on, dtype, n_rows, first, kHeads, n_outputs, cols);
+    };
+    const std::vector<float> all = products(*ops, kRows, 0);
+    CHECK(WorstError(all, products(*reference, kRows, 0)) < Step(dtype));
+    const std::vector<float> one = products(*ops, 1, kRows - 2);
+    const auto of_all = all.begin() + static_cast<std::ptrdiff_t>((kRows - 2) * one.size());
+    CHECK(std::equal(one.begin(), one.end(), of_all));
+  }
+}
+
+TEST_CASE("attention to latents equals the reference, in any chunks") {
+  const LatentConfig config{.n_heads = GENERATE(1, 5),
+                            .kv_rank = GENERATE(32, 112),
+                            .dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16),
+                            .interleaved = GENERATE(false, true)};
+  CAPTURE(config.n_heads, config.kv_rank, DTypeName(config.dtype));
+  constexpr int32_t kTokens = 70;
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  const LatentRows rows(config, kTokens);
+  LatentLayer mine(*ops, config, kTokens), theirs(*reference, config, kTokens);
+  const std::vector<float> whole = mine.Step(rows, 0, kTokens);
+  CHECK(WorstError(whole, theirs.Step(rows, 0, kTokens)) < 2 * Step(config.dtype));
+  CHECK(whole == LatentLayer(*ops, config, kTokens).InChunks(rows, kTokens, 27));
+}
+
+TEST_CASE("copies of latents go on on another device") {
+  const LatentConfig config{.dtype = GENERATE(DType::kF32, DType::kBF16)};
+  constexpr int32_t kBlocks = 3, kBefore = kBlocks * kBlockTokens, kTokens = kBefore + 5;
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  const LatentRows rows(config, kTokens);
+  LatentLayer from(*ops, config, kTokens), to(*ops, config, kTokens + kBlockTokens),
+      other(*reference, config, kTokens);
+  from.Step(rows, 0, kBefore);
+  const std::vector<unsigned char> bytes = from.Export(kBlocks);
+  to.Import(bytes);
+  other.Import(bytes);
+  CHECK(to.Export(kBlocks) == bytes);
+  CHECK(other.Export(kBlocks) == bytes);
+  const std::vector<float> expected = from.Step(rows, kBefore, 5);
+  CHECK(to.Step(rows, kBefore, 5) == expected);
+  CHECK(WorstError(other.Step(rows, kBefore, 5), expected) < 2 * Step(config.dtype));
+}
+
+}  // namespace
+}  // namespace stagecoach::kernels
