@@ -29,12 +29,15 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
         "{} with layers that share keys and values, or have inputs of their own, runs on CPUs only",
         spec.architecture));
   }
-  if (spec.latent) {
+  if (const SoftmaxGroups& groups = spec.experts.softmax_groups;
+      groups.n_groups > 1 || groups.factor != 1) {
     return absl::UnimplementedError(
-        fmt::format("{} has latent attention, which runs on CPUs only", spec.architecture));
+        fmt::format("{} with experts chosen by softmax from groups, or with a factor of their "
+                    "weights, runs on CPUs only",
+                    spec.architecture));
   }
   for (const LayerSpec& layer : spec.layers) {
-    if (!layer.has_attention()) continue;
+    if (!layer.has_attention() || spec.latent) continue;
     const HeadShape heads = spec.heads(layer);
     const bool is_other = heads.head_dim != spec.head_dim || heads.n_kv_heads != spec.n_kv_heads ||
                           heads.kv_of_row != KvOfRow::kKeysAndValues;

@@ -48,11 +48,15 @@ TEST_CASE("experts without gates are refused on GPUs") {
   CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("without gates"));
 }
 
-TEST_CASE("latent attention is refused on GPUs") {
-  ModelSpec spec{.architecture = "DeepseekV3ForCausalLM", .kv_groups = {{}}, .layers = {{}}};
+TEST_CASE("latent attention runs on GPUs, but not groups of experts chosen by softmax") {
+  ModelSpec spec{.architecture = "DeepseekV2ForCausalLM", .kv_groups = {{}}, .layers = {{}}};
   spec.latent = LatentSpec{.kv_rank = 512};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.experts.softmax_groups.factor = 16;
+  CHECK_FALSE(CheckRunsOnGpus(spec).ok());
+  spec.experts.softmax_groups = {.n_groups = 8, .n_used_groups = 3};
   CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()),
-             ContainsSubstring("DeepseekV3ForCausalLM has latent attention"));
+             ContainsSubstring("DeepseekV2ForCausalLM with experts chosen by softmax"));
 }
 
 TEST_CASE("shared keys and inputs of layers are refused on GPUs") {

@@ -47,10 +47,12 @@ def gpt_oss():
 
 
 def deepseek():
-    # Blocks of 128 rows end within a head.
+    # A block of 128 rows of keys and values ends within a head.
     config = make.deepseek_v3()
-    config.hidden_size, config.num_hidden_layers, config.n_routed_experts, config.n_group = 144, 3, 4, 2
-    config.intermediate_size, config.topk_group, config.num_experts_per_tok, config.tie_word_embeddings = 32, 1, 2, True
+    config.update(dict(
+        hidden_size=64, intermediate_size=32, moe_intermediate_size=32, q_lora_rank=32, n_routed_experts=4,
+        num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=2, tie_word_embeddings=True,
+    ))  # fmt: skip
     return config
 
 
