@@ -34,6 +34,7 @@ constexpr std::array kArchitectures = {
     GgufArchitecture{"gemma3", "Gemma3ForCausalLM"},
     GgufArchitecture{"qwen2", "Qwen2ForCausalLM"},
     GgufArchitecture{"qwen3", "Qwen3ForCausalLM"},
+    GgufArchitecture{"qwen3moe", "Qwen3MoeForCausalLM"},
 };
 
 const TensorInfo* FindTensor(const GgufFile& file, std::string_view name) {
@@ -114,10 +115,6 @@ void PutSizes(const GgufFile& file, Translator& to) {
   }
   if (to.Int("rope.dimension_count", head_dim) != head_dim) {
     to.Unsupported("rope.dimension_count", "rotation of only a part of each head is not supported");
-  }
-  if (to.Int("expert_count", 0) != 0) {
-    to.Unsupported("expert_count",
-                   "mixtures of experts are not supported in GGUF; use the model's safetensors");
   }
   // Take the vocabulary size from the embedding, because the metadata may omit it.
   const TensorInfo* embed = FindTensor(file, "token_embd.weight");
@@ -212,6 +209,23 @@ void PutGemma(std::string_view architecture, Translator& to) {
          is_largest ? mean_head : to.Int("attention.key_length", mean_head));
 }
 
+// Experts under the keys of the model's own config.json. `name`: of the architecture in GGUF.
+void PutExperts(std::string_view name, Translator& to) {
+  to.PutInt("num_experts_per_tok", "expert_used_count");
+  if (name == "llama") {  // Mixtral, whose experts have the width of a dense MLP
+    to.PutInt("num_local_experts", "expert_count");
+    to.Put("architectures", json::array{"MixtralForCausalLM"});
+  } else if (name == "qwen3moe") {
+    to.PutInt("num_experts", "expert_count");
+    to.PutInt("moe_intermediate_size", "expert_feed_forward_length");
+    to.Put("norm_topk_prob", true);  // in every published model, so GGUF has no key for it
+  } else {
+    to.Unsupported("expert_count",
+                   "experts of this architecture are not supported in GGUF; use the model's "
+                   "safetensors");
+  }
+}
+
 DType StoredDType(const GgufFile& file) {
   bool all_f32 = true, all_f16 = true;
   for (const auto& [name, info] : file.tensors()) {
@@ -260,6 +274,7 @@ absl::StatusOr<std::shared_ptr<const json::object>> GgufConfig(const GgufFile& f
     to.PutInt("sliding_window", "attention.sliding_window");
     to.Put("architectures", json::array{"MistralForCausalLM"});
   }
+  if (name == "qwen3moe" || to.Int("expert_count", 0) != 0) PutExperts(name, to);
   SC_RETURN_IF_ERROR(to.status());
   return std::make_shared<const json::object>(std::move(to.config()));
 }
@@ -290,6 +305,10 @@ void AdaptToGguf(const GgufFile& file, ModelSpec* spec) {
   rename(&names.gate, "blk.{}.ffn_gate");
   rename(&names.up, "blk.{}.ffn_up");
   rename(&names.down, "blk.{}.ffn_down");
+  rename(&names.router, "blk.{}.ffn_gate_inp");
+  rename(&names.expert_gate, "blk.{}.ffn_gate_exps");
+  rename(&names.expert_up, "blk.{}.ffn_up_exps");
+  rename(&names.expert_down, "blk.{}.ffn_down_exps");
   rename(&names.post_mlp_norm, "blk.{}.post_ffw_norm");
 }
 

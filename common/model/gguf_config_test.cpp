@@ -111,6 +111,41 @@ TEST_CASE("gemma3: norms contain 1 + w, and each layer's window is known") {
   CHECK(spec->names.k_norm == "blk.{}.attn_k_norm");
 }
 
+TEST_CASE("qwen3moe: experts are read, and their tensors hold all of them") {
+  TestGguf file = Sizes("qwen3moe");
+  file.Uint("qwen3moe.expert_count", 8);
+  file.Uint("qwen3moe.expert_used_count", 2);
+  file.Uint("qwen3moe.expert_feed_forward_length", 32);
+  const auto spec = Read(file);
+  INFO(spec.status());
+  REQUIRE(spec.ok());
+  CHECK(spec->architecture == "Qwen3MoeForCausalLM");
+  CHECK(spec->experts.n_experts == 8);
+  CHECK(spec->experts.n_used == 2);
+  CHECK(spec->experts.intermediate_size == 32);
+  CHECK(spec->experts.weights_over_used);
+  CHECK(spec->layers[11].has_experts);
+  CHECK(spec->names.q_norm == "blk.{}.attn_q_norm");
+  CHECK(spec->names.router == "blk.{}.ffn_gate_inp");
+  CHECK(spec->names.expert_gate == "blk.{}.ffn_gate_exps");
+  CHECK(spec->names.expert_up == "blk.{}.ffn_up_exps");
+  CHECK(spec->names.expert_down == "blk.{}.ffn_down_exps");
+  CHECK_THAT(Error(Sizes("qwen3moe")), ContainsSubstring("qwen3moe.expert_used_count"));
+}
+
+TEST_CASE("llama with experts is Mixtral") {
+  TestGguf file = Sizes("llama");
+  file.Uint("llama.expert_count", 8);
+  file.Uint("llama.expert_used_count", 2);
+  const auto spec = Read(file);
+  INFO(spec.status());
+  REQUIRE(spec.ok());
+  CHECK(spec->architecture == "MixtralForCausalLM");
+  CHECK(spec->experts.n_experts == 8);
+  CHECK(spec->experts.n_used == 2);
+  CHECK(spec->experts.intermediate_size == 96);
+}
+
 TEST_CASE("the frequency table of llama 3.1 is recognized, others are refused") {
   const auto with_table = [](auto divisor) {
     TestGguf file = Sizes("llama");
@@ -146,9 +181,10 @@ TEST_CASE("the error names what is not supported") {
   TestGguf other;
   other.String("general.architecture", "mamba");
   CHECK_THAT(Error(other), ContainsSubstring("\"mamba\"") && ContainsSubstring("gemma3"));
-  TestGguf experts = Sizes("llama");
-  experts.Uint("llama.expert_count", 8);
-  CHECK_THAT(Error(experts), ContainsSubstring("llama.expert_count"));
+  TestGguf experts = Sizes("qwen2");
+  experts.Uint("qwen2.expert_count", 8);
+  experts.Uint("qwen2.expert_used_count", 2);
+  CHECK_THAT(Error(experts), ContainsSubstring("qwen2.expert_count"));
   TestGguf rope = Sizes("qwen3");
   rope.String("qwen3.rope.scaling.type", "yarn");
   CHECK_THAT(Error(rope), ContainsSubstring("yarn"));

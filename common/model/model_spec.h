@@ -119,9 +119,9 @@ struct PoolingSpec {
   bool normalize = false;  // to length 1
 };
 
-// Tensor names with "{}" in place of the layer number; in names of experts, a second "{}" stands
-// for the expert. Empty: the model has no such tensor. Each name is a prefix: ".weight" and, if the
-// spec says so, ".bias" follow.
+// Tensor names with "{}" for the layer. In names of experts, a second "{}" stands for the expert;
+// without it, a tensor holds all, one after another: [n_experts, rows, cols]. Empty: there is no
+// such tensor. Each name is a prefix: ".weight" and, if the spec says so, ".bias" follow.
 struct TensorNames {
   std::string embed, positions, final_norm, lm_head;
   std::string project_in, project_out;  // between embedding and hidden size

@@ -70,19 +70,29 @@ def tensor_names(folder, config):
 
 
 @functools.cache
-def noise():
-    """About 4 MiB of bfloat16 values with a standard deviation of 0.02, without numpy, which bare machines lack. The
-    number of values is a prime, so that the rows of a matrix do not repeat."""
+def noise(spread=0.02):
+    """About 4 MiB of bfloat16 values with this standard deviation, without numpy, which bare machines lack. The number
+    of values is a prime, so that the rows of a matrix do not repeat."""
     generator = random.Random(1)
-    values = array.array("f", (generator.gauss(0, 0.02) for _ in range((1 << 21) - 9))).tobytes()
+    values = array.array("f", (generator.gauss(0, spread) for _ in range((1 << 21) - 9))).tobytes()
     block = bytearray(len(values) // 2)
     block[0::2], block[1::2] = values[2::4], values[3::4]
     return bytes(block)
 
 
+def noise_of(name, size, block):
+    """`size` bytes of noise in pieces. The name decides where in the block they begin."""
+    start = zlib.crc32(name.encode()) % (len(block) // 2) * 2
+    while size > 0:
+        piece = block[start : start + size]
+        yield piece
+        size -= len(piece)
+        start = 0
+
+
 def write_shard(work):
     path, tensors, is_gemma = work
-    block, header, at = noise(), {}, 0
+    header, at = {}, 0
     for name, shape in tensors:
         size = 2 * math.prod(shape)
         header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at + size])
@@ -96,12 +106,7 @@ def write_shard(work):
             if len(shape) == 1:  # a norm weight that changes nothing
                 file.write((b"\0\0" if is_gemma else b"\x80\x3f") * shape[0])
                 continue
-            start = zlib.crc32(name.encode()) % (len(block) // 2) * 2
-            while size > 0:
-                piece = block[start : start + size]
-                file.write(piece)
-                size -= len(piece)
-                start = 0
+            file.writelines(noise_of(name, size, noise()))
 
 
 def main():

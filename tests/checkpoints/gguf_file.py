@@ -25,14 +25,25 @@ def _value(value):
     return struct.pack(f"<I{form}", kind, value[1])
 
 
-def gguf_bytes(metadata, tensors, version=3):
-    """`tensors`: {name: (type, shape, bytes)}."""
+def padding(size):
+    """What follows `size` bytes, so that the next ones are aligned."""
+    return bytes(-size % _ALIGNMENT)
+
+
+def gguf_header(metadata, tensors, version=3):
+    """`tensors`: {name: (type, shape, size in bytes)}. Their data follow in this order, each with its padding."""
     out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata))
     for key, value in metadata.items():
         out += _string(key) + _value(value)
-    data = b""
-    for name, (kind, shape, raw) in tensors.items():
+    at = 0
+    for name, (kind, shape, size) in tensors.items():
         out += _string(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
-        out += struct.pack("<IQ", _TENSORS[kind], len(data))
-        data += raw + bytes(-len(raw) % _ALIGNMENT)
-    return out + bytes(-len(out) % _ALIGNMENT) + data
+        out += struct.pack("<IQ", _TENSORS[kind], at)
+        at += size + len(padding(size))
+    return out + padding(len(out))
+
+
+def gguf_bytes(metadata, tensors, version=3):
+    """`tensors`: {name: (type, shape, bytes)}."""
+    header = gguf_header(metadata, {name: (kind, shape, len(raw)) for name, (kind, shape, raw) in tensors.items()}, version)
+    return header + b"".join(raw + padding(len(raw)) for _, _, raw in tensors.values())

@@ -48,7 +48,7 @@ class DummyWeights final : public WeightSource {
       return {rows_.data(), DType::kF32};
     }
     const uint64_t key = KeyOf(tensor);
-    const uint64_t first = static_cast<uint64_t>(first_row) * tensor.cols;
+    const uint64_t first = static_cast<uint64_t>(tensor.first_row + first_row) * tensor.cols;
     SideBySide(rows_.size(), kWorthThread, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
         const uint64_t bits = Mix(key + (first + i) * 0x9e3779b97f4a7c15u);

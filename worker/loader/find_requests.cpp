@@ -80,12 +80,12 @@ bool FindFused(CheckpointFiles& files, const TensorRequest& request, PlacedTenso
   TensorRequest whole = request;
   whole.name = request.fused_name;
   whole.shape = request.fused_shape;
+  whole.first_row = request.fused_first_row;
   if (request.fused_place.n_experts > 0) {
     whole.place = request.fused_place;
     whole.transposed = true;
   }
   FindOne(whole, found, placed, all);
-  placed->first_row = request.fused_first_row;
   return true;
 }
 

@@ -57,6 +57,7 @@ PlacedTensor Place(const TensorRequest& request, std::shared_ptr<const TensorFil
           .cols = request.cols,
           .is_vector = request.is_vector,
           .column_major = column_major,
+          .first_row = request.first_row,
           .place = request.place};
 }
 

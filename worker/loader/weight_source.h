@@ -45,6 +45,7 @@ struct TensorRequest {
   Quantization quantization = {};  // of the checkpoint; a matrix may still be plain
   ExpertPlace place = {};
   std::vector<int64_t> shape = {};  // in the checkpoint; empty: as above
+  int64_t first_row = 0;            // in that shape, whose dimensions but the last count as rows
   // If the checkpoint lacks `name`, it may have the rows in this tensor: [its first dimension,
   // rows, cols], whose dimensions but the last count as rows. With fused_place it is [n_experts,
   // cols, all rows of an expert]. Empty: it may not.

@@ -263,13 +263,13 @@ class Planner {
       };
       GateAndUp(name(names.expert_gate), name(names.expert_up), width,
                 &to->expert_up[static_cast<size_t>(e)]);
-      plan_.matrices.back().is_expert = true;
+      LastIsOfExpert(e);
       MayBeFused(names.fused_expert_up, experts.n_experts, e);
       MayBeStacked(names.stacked_gate_up, experts.n_experts, e);
       const std::string down = name(names.expert_down);
       Linear(&to->expert_down[static_cast<size_t>(e)], nullptr, /*has_bias=*/false, width,
              {{down, hidden}});
-      plan_.matrices.back().is_expert = true;
+      LastIsOfExpert(e);
       MayBeFused(names.fused_expert_down, experts.n_experts, e);
       MayBeStacked(names.stacked_down, experts.n_experts, e);
     }
@@ -282,6 +282,18 @@ class Planner {
       Linear(to, nullptr, /*has_bias=*/false, hidden, {{gate, width}, {up, width}});
     } else {
       Linear(to, nullptr, /*has_bias=*/false, hidden, {{up, width}});
+    }
+  }
+
+  // The matrix planned last belongs to an expert, alone or in tensors of all experts.
+  void LastIsOfExpert(int32_t expert) {
+    MatrixPlan& matrix = plan_.matrices.back();
+    matrix.is_expert = true;
+    if (WithNumber(spec_.names.expert_down, 0).find("{}") != std::string::npos) return;
+    for (const WeightPart& part : matrix.parts) {
+      TensorRequest& request = plan_.requests[part.request];
+      request.shape = {spec_.experts.n_experts, request.rows, request.cols};
+      request.first_row = expert * request.rows;
     }
   }
 

@@ -118,6 +118,31 @@ TEST_CASE("experts replace the MLP, with gate and up of each as one matrix") {
   CHECK(Find(plan, "model.layers.1.mlp.experts.0.down_proj.weight")->cols == 8);
 }
 
+TEST_CASE("experts one after another in a tensor: each request names its first row") {
+  ModelSpec spec =
+      Spec(R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,)",
+           "Qwen3MoeForCausalLM");
+  spec.names.expert_gate = "blk.{}.ffn_gate_exps";
+  spec.names.expert_up = "blk.{}.ffn_up_exps";
+  spec.names.expert_down = "blk.{}.ffn_down_exps";
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.first_layer = 1, .n_layers = 1}, spec, &weights);
+  const auto matrix = std::find_if(
+      plan.matrices.begin(), plan.matrices.end(),
+      [&](const MatrixPlan& m) { return m.target == &weights.layers[0].expert_up[3]; });
+  REQUIRE(matrix != plan.matrices.end());
+  CHECK(matrix->rows == 16);
+  REQUIRE(matrix->parts.size() == 2);
+  for (const WeightPart& part : matrix->parts) {
+    const TensorRequest& request = plan.requests[part.request];
+    CHECK(request.rows == 8);
+    CHECK(request.shape == std::vector<int64_t>{4, 8, 16});
+    CHECK(request.first_row == 3 * 8);
+  }
+  CHECK(plan.requests[matrix->parts[1].request].name == "blk.1.ffn_up_exps.weight");
+  CHECK(Find(plan, "blk.1.ffn_down_exps.weight")->shape == std::vector<int64_t>{4, 16, 8});
+}
+
 TEST_CASE("experts in tensors of all of them: each request names its expert and turn") {
   const ModelSpec spec = Spec(R"("num_local_experts": 3, "num_experts_per_tok": 2, "head_dim": 4,
       "rope_parameters": {"rope_type": "default"}, "quantization_config": {"quant_method": "mxfp4"},)",
