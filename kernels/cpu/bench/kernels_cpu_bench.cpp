@@ -1,9 +1,9 @@
 // Speed of the CPU kernels relative to the machine's limits (a roofline): memory-bound kernels
 // relative to the read bandwidth, compute-bound ones to the peak rate of multiply-adds. Every
-// result is checked before it is timed. Shapes: Gemma-3-270M.
+// result is checked before it is timed. Shapes: Gemma-3-270M; of experts, Qwen3-30B-A3B.
 //
 //   kernels_cpu_bench [--threads N] [--seconds S] [--only
-//   gemm|quantized|attention|latents|recurrent|kv|sample|bandwidth]
+//   gemm|quantized|experts|attention|latents|recurrent|kv|sample|bandwidth]
 //                     [--json FILE] [--cpu-time]
 #include <fmt/format.h>
 
@@ -46,9 +46,14 @@ void CheckClose(const std::vector<float>& values, const std::vector<float>& expe
   }
 }
 
+// Whether a product with such weights rounds its inputs.
+bool IsRounding(const Ops& ops, const Encoding& type) {
+  return type.code == Code::kBF16 && ops.Numerics().find("BF16") != std::string::npos;
+}
+
 // The inputs that a product with such weights uses.
 std::vector<float> RoundedInputs(const Ops& ops, const Encoding& type, std::vector<float> x) {
-  if (type.code != Code::kBF16 || ops.Numerics().find("BF16") == std::string::npos) return x;
+  if (!IsRounding(ops, type)) return x;
   for (float& value : x) value = FloatFromBF16(BF16FromFloat(value));
   return x;
 }
@@ -180,6 +185,87 @@ void BenchGemm(const Bench& bench, int32_t n, int32_t k, const Encoding& type,
         static_cast<double>(w.buffer.bytes) /
             static_cast<double>(
                 EncodedBytes(type, static_cast<uint64_t>(n), static_cast<uint64_t>(k))));
+  }
+}
+
+// The experts of a layer of Qwen3-30B-A3B, and which of them each row uses: rows share none more
+// often than by chance. All have the same weights, each in its
+// own memory.
+void BenchExperts(const Bench& bench, const Encoding& up_type, const Encoding& down_type) {
+  constexpr int32_t kExperts = 128, kUsed = 8, kHidden = 2048, kWidth = 768, kMostRows = 512;
+  // n_copies: matrices in memory of their own, all in one allocation as in a worker.
+  const auto make = [&](Ops& ops, int32_t n_copies, const Encoding& type, int32_t n, int32_t k) {
+    const Matrix first = MakeMatrix(ops, n, k, type);
+    const size_t bytes = (first.buffer.bytes + 255) / 256 * 256;
+    const Buffer all = *ops.Allocate(bytes * static_cast<size_t>(n_copies));
+    std::vector<Matrix> matrices(kExperts, first);
+    for (size_t e = 0; e < static_cast<size_t>(n_copies); ++e) {
+      char* const at = all.As<char>() + e * bytes;
+      std::memcpy(at, first.buffer.data.get(), first.buffer.bytes);
+      matrices[e].buffer.data = std::shared_ptr<void>(all.data, at);
+    }
+    return matrices;
+  };
+  const std::vector<float> x = RandomFloats(size_t{kMostRows} * kHidden, 1.0f);
+  const std::vector<float> weights(kMostRows * kUsed, 1.0f / kUsed);
+  std::vector<int32_t> order(kExperts), chosen;
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937 random(1);
+  for (int32_t row = 0; row < kMostRows; ++row) {
+    std::ranges::shuffle(order, random);
+    chosen.insert(chosen.end(), order.begin(), order.begin() + kUsed);
+  }
+  const auto run = [&](Ops& ops, const std::vector<Matrix>& up, const std::vector<Matrix>& down,
+                       int32_t first, int32_t rows, std::vector<float>& out,
+                       const Buffer& scratch) {
+    ops.ExpertMlp({.x = x.data() + size_t{kHidden} * first,
+                   .experts = chosen.data() + size_t{kUsed} * first,
+                   .weights = weights.data(),
+                   .up = up,
+                   .down = down,
+                   .out = out.data(),
+                   .scratch = scratch.data.get(),
+                   .n_tokens = rows,
+                   .n_used = kUsed,
+                   .kind = Activation::kSilu,
+                   .clears_out = true});
+  };
+  const auto scratch_of = [&](Ops& ops) {
+    return *ops.Allocate(ops.ExpertScratchBytes({kMostRows, kExperts, kUsed, kHidden, kWidth}));
+  };
+  std::vector<float> one(kHidden);
+  const auto up = make(bench.ops, kExperts, up_type, 2 * kWidth, kHidden);
+  const auto down = make(bench.ops, kExperts, down_type, kHidden, kWidth);
+  const Buffer scratch = scratch_of(bench.ops);
+  run(bench.ops, up, down, 0, 1, one, scratch);
+  if (!IsRounding(bench.ops, up_type)) {
+    auto reference = MakeReferenceOps();
+    std::vector<float> expected(kHidden);
+    run(*reference, make(*reference, 0, up_type, 2 * kWidth, kHidden),
+        make(*reference, 0, down_type, kHidden, kWidth), 0, 1, expected, scratch_of(*reference));
+    CheckClose(one, expected);
+  }
+  for (const int32_t rows : {1, 4, 16, 64, kMostRows}) {
+    std::vector<float> out(static_cast<size_t>(rows) * kHidden);
+    run(bench.ops, up, down, 0, rows, out, scratch);
+    SC_CHECK(std::memcmp(out.data(), one.data(), one.size() * sizeof(float)) == 0);
+    const double bandwidth = ReadBandwidth(bench.pool), peak = PeakFlops(bench.pool);
+    int32_t first = 0;  // other rows in each call, so that no cache holds their experts
+    const double seconds = bench.BestSeconds([&] {
+      run(bench.ops, up, down, first, rows, out, scratch);
+      first = first + 2 * rows <= kMostRows ? first + rows : 0;
+    });
+    std::vector<bool> used(kExperts);
+    for (int32_t i = 0; i < rows * kUsed; ++i) used[chosen[i]] = true;
+    const double bytes = static_cast<double>(std::ranges::count(used, true)) *
+                         static_cast<double>(up[0].buffer.bytes + down[0].buffer.bytes);
+    const double flops = 6.0 * rows * kUsed * kWidth * kHidden / seconds;
+    fmt::print(
+        "experts {:<5} {:<5} rows {:>3}: {:8.3f} ms  {:6.1f} GB/s ({:3.0f}% of {:.1f})  {:7.1f} "
+        "GFLOP/s ({:3.0f}% of {:.0f})\n",
+        EncodingName(up_type), EncodingName(down_type), rows, seconds * 1e3, bytes / seconds * 1e-9,
+        100 * bytes / seconds / bandwidth, bandwidth * 1e-9, flops * 1e-9, 100 * flops / peak,
+        peak * 1e-9);
   }
 }
 
@@ -477,8 +563,9 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   std::string json_path;
-  app.add_option("--only", only,
-                 "gemm, quantized, attention, latents, recurrent, kv, sample or bandwidth");
+  app.add_option(
+      "--only", only,
+      "gemm, quantized, experts, attention, latents, recurrent, kv, sample or bandwidth");
   app.add_option("--json", json_path,
                  "file for a line of each product with one row, and of latents");
   bool cpu_time = false;
@@ -511,6 +598,13 @@ int Main(int argc, char** argv) {
       BenchGemm(bench, 4096, 4096, type);
       BenchGemm(bench, 16384, 4096, type, /*most_rows=*/16);  // more than the caches hold
     }
+  }
+  if (only.empty() || only == "experts") {
+    using enum Code;
+    BenchExperts(bench, kBF16, kBF16);
+    BenchExperts(bench, kQ8_0, kQ8_0);
+    BenchExperts(bench, kQ4_K, kQ4_K);
+    BenchExperts(bench, kQ4_K, kQ6_K);
   }
   if (only.empty() || only == "attention") {
     constexpr AttentionShape kGemma{4, 1, 256}, kMultiHead{12, 12, 64};
