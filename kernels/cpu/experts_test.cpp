@@ -1,6 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <cmath>
 #include <limits>
 
 #include "kernels/cpu/kernel_test_util.h"
@@ -105,6 +106,34 @@ TEST_CASE("Route by sigmoid equals the reference, with groups and a correction")
   };
   const Routed mine = route(*ops), theirs = route(*reference);
   CHECK(mine.experts == theirs.experts);
+  CHECK(WorstError(mine.weights, theirs.weights) < 1e-6);
+}
+
+TEST_CASE("Route by softmax takes experts of the best groups only, with a factor") {
+  auto ops = MakeCpuOps({.n_threads = 2});
+  auto reference = MakeReferenceOps();
+  constexpr int32_t kExperts = 6, kUsed = 2;
+  // The second group has the largest logit, the first one the largest sum.
+  const std::vector<float> logits = {1, 1, 1, 2, -3, -4};
+  const auto route = [&](Ops& device) {
+    Routed routed{.experts = std::vector<int32_t>(kUsed), .weights = std::vector<float>(kUsed)};
+    device.Route({.logits = logits.data(),
+                  .experts = routed.experts.data(),
+                  .weights = routed.weights.data(),
+                  .n_tokens = 1,
+                  .n_experts = kExperts,
+                  .n_used = kUsed,
+                  .over_used = false,
+                  .softmax_groups = {.n_groups = 2, .n_used_groups = 1, .factor = 16}});
+    REQUIRE(device.Synchronize().ok());
+    return routed;
+  };
+  const Routed mine = route(*ops), theirs = route(*reference);
+  CHECK(mine.experts == std::vector<int32_t>{3, 4});
+  CHECK(theirs.experts == mine.experts);
+  double total = 0;
+  for (const float logit : logits) total += std::exp(double{logit});
+  CHECK(std::abs(mine.weights[0] - 16 * std::exp(2.0) / total) < 1e-5);
   CHECK(WorstError(mine.weights, theirs.weights) < 1e-6);
 }
 

@@ -49,22 +49,7 @@ TEST_CASE("attention to latents equals the reference, in any chunks") {
 
 TEST_CASE("copies of latents go on on another device") {
   const LatentConfig config{.dtype = GENERATE(DType::kF32, DType::kBF16)};
-  constexpr int32_t kBlocks = 3, kBefore = kBlocks * kBlockTokens, kTokens = kBefore + 5;
-  auto ops = MakeCpuOps({.n_threads = 2});
-  auto reference = MakeReferenceOps();
-  const LatentRows rows(config, kTokens);
-  LatentLayer from(*ops, config, kTokens), to(*ops, config, kTokens + kBlockTokens),
-      other(*reference, config, kTokens);
-  from.Step(rows, 0, kBefore);
-  const std::vector<unsigned char> bytes = from.Export(kBlocks);
-  CHECK(bytes.size() == size_t{kBefore} * 40 * DTypeBytes(config.dtype));
-  to.Import(bytes);
-  other.Import(bytes);
-  CHECK(to.Export(kBlocks) == bytes);
-  CHECK(other.Export(kBlocks) == bytes);
-  const std::vector<float> expected = from.Step(rows, kBefore, 5);
-  CHECK(to.Step(rows, kBefore, 5) == expected);
-  CHECK(WorstError(other.Step(rows, kBefore, 5), expected) < 2 * Step(config.dtype));
+  CheckCopiedLatents(*MakeCpuOps({.n_threads = 2}), *MakeReferenceOps(), config);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "kernels/reference/reference_latents.h"
 
 #include <cmath>
-#include <vector>
 
 #include "common/float_convert.h"
 

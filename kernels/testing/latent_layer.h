@@ -156,6 +156,24 @@ class LatentLayer {
   std::vector<KvBlockCopy> copies_;
 };
 
+// A sequence's latents go to other blocks on `ops` and on `reference`, where it goes on.
+inline void CheckCopiedLatents(Ops& ops, Ops& reference, const LatentConfig& config) {
+  constexpr int32_t kBlocks = 3, kBefore = kBlocks * kBlockTokens, kTokens = kBefore + 5;
+  const LatentRows rows(config, kTokens);
+  LatentLayer from(ops, config, kTokens), to(ops, config, kTokens + kBlockTokens),
+      other(reference, config, kTokens);
+  from.Step(rows, 0, kBefore);
+  const std::vector<unsigned char> bytes = from.Export(kBlocks);
+  CHECK(bytes.size() == static_cast<size_t>(kBefore * config.dim()) * DTypeBytes(config.dtype));
+  to.Import(bytes);
+  other.Import(bytes);
+  CHECK(to.Export(kBlocks) == bytes);
+  CHECK(other.Export(kBlocks) == bytes);
+  const std::vector<float> expected = from.Step(rows, kBefore, 5);
+  CHECK(to.Step(rows, kBefore, 5) == expected);
+  CHECK(WorstError(other.Step(rows, kBefore, 5), expected) < 2 * Step(config.dtype));
+}
+
 // y of HeadGemm for random w [n_heads * n_outputs, cols] and x, whose heads are wider than what is
 // read; the rest of a head of y is as before.
 inline std::vector<float> HeadProducts(Ops& ops, DType dtype, int32_t n_rows, int32_t first_row,

@@ -2,8 +2,8 @@
 // experts beside shared ones.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
@@ -16,7 +16,7 @@ LatentSpec ReadLatent(ConfigReader& config) {
   if (config.Has("q_lora_rank")) latent.q_rank = config.Int("q_lora_rank", 1, kMaxWidth);
   latent.kv_rank = config.Int("kv_lora_rank", 1, kMaxWidth);
   latent.nope_dim = config.Int("qk_nope_head_dim", 1, kMaxHeadDim);
-  latent.rope_dim = config.Int("qk_rope_head_dim", 2, kMaxHeadDim);
+  latent.rope_dim = config.Int("qk_rope_head_dim", 2, kMaxHeadDim / 2);
   latent.value_dim = config.Int("v_head_dim", 1, kMaxHeadDim);
   latent.interleaved = config.Bool("rope_interleave", true);
   for (const auto& [key, dim] :

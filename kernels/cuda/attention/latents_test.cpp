@@ -42,21 +42,7 @@ TEST_CASE("attention to latents equals the reference, in any chunks") {
 
 TEST_CASE("copies of latents go on on another device") {
   const LatentConfig config{.dtype = GENERATE(DType::kF32, DType::kBF16)};
-  constexpr int32_t kBlocks = 3, kBefore = kBlocks * kBlockTokens, kTokens = kBefore + 5;
-  const auto ops = NewCudaOps();
-  const auto reference = MakeReferenceOps();
-  const LatentRows rows(config, kTokens);
-  LatentLayer from(*ops, config, kTokens), to(*ops, config, kTokens + kBlockTokens),
-      other(*reference, config, kTokens);
-  from.Step(rows, 0, kBefore);
-  const std::vector<unsigned char> bytes = from.Export(kBlocks);
-  to.Import(bytes);
-  other.Import(bytes);
-  CHECK(to.Export(kBlocks) == bytes);
-  CHECK(other.Export(kBlocks) == bytes);
-  const std::vector<float> expected = from.Step(rows, kBefore, 5);
-  CHECK(to.Step(rows, kBefore, 5) == expected);
-  CHECK(WorstError(other.Step(rows, kBefore, 5), expected) < 2 * Step(config.dtype));
+  CheckCopiedLatents(*NewCudaOps(), *MakeReferenceOps(), config);
 }
 
 }  // namespace
