@@ -80,6 +80,7 @@ TEST_CASE("a report promises the memory that a CPU server takes for its weights"
                                                              {"intermediate_size", 128},
                                                              {"moe_intermediate_size", 64},
                                                              {"num_attention_heads", 16},
+                                                             {"num_key_value_heads", 8},
                                                              {"num_local_experts", 16},
                                                              {"n_routed_experts", 16}})));
   }
