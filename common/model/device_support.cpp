@@ -20,6 +20,13 @@ bool SharesKeys(const ModelSpec& spec) {
 }  // namespace
 
 absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
+  const bool has_chunks =
+      std::any_of(spec.kv_groups.begin(), spec.kv_groups.end(),
+                  [](const KvGroupSpec& group) { return group.window.is_chunk; });
+  if (has_chunks) {
+    return absl::UnimplementedError(fmt::format(
+        "{} with layers that see chunks of positions runs on CPUs only", spec.architecture));
+  }
   if (spec.experts.n_experts > 0 && !spec.gated_mlp) {
     return absl::UnimplementedError(
         fmt::format("{} with experts without gates runs on CPUs only", spec.architecture));
@@ -51,6 +58,10 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
   }
   if (!spec.recurrent) return absl::OkStatus();
   const RecurrentShape& shape = spec.recurrent->shape;
+  if (shape.is_state_space()) {
+    return absl::UnimplementedError(
+        fmt::format("{} with state-space layers (Mamba-2) runs on CPUs only", spec.architecture));
+  }
   if (shape.key_dim <= kMaxGpuRecurrentKeys && shape.conv_width <= kMaxGpuConvWidth) {
     return absl::OkStatus();
   }

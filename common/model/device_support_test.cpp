@@ -41,6 +41,21 @@ TEST_CASE("layers may differ in heads on GPUs if tensor cores serve only one kin
              ContainsSubstring("Gemma4ForCausalLM runs on CPUs only"));
 }
 
+TEST_CASE("chunks of positions are refused on GPUs") {
+  ModelSpec spec{.architecture = "Llama4ForCausalLM", .kv_groups = {{.window = 8}}};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.kv_groups[0].window.is_chunk = true;
+  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("chunks"));
+}
+
+TEST_CASE("state-space layers are refused on GPUs") {
+  ModelSpec spec{.architecture = "NemotronHForCausalLM", .gated_mlp = false, .kv_groups = {{}}};
+  spec.recurrent.emplace().shape = {.key_dim = 128, .conv_width = 4};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.recurrent->shape.kind = RecurrentKind::kStateSpace;
+  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("Mamba-2"));
+}
+
 TEST_CASE("experts without gates are refused on GPUs") {
   ModelSpec spec{.architecture = "NemotronHForCausalLM", .gated_mlp = false, .kv_groups = {{}}};
   CHECK(CheckRunsOnGpus(spec).ok());
