@@ -80,12 +80,32 @@ void UnpackQ6_K(const uint8_t* block, BlockCodes* out) {
   }
 }
 
+// Block: {scale f16, 8 high bit pairs of scales, 4 bytes of their low nibbles, 128 bytes of
+// nibbles}. Group g of 32 elements has pair g and nibble g, a number of six bits from which 32 is
+// subtracted, and 16 bytes of nibbles: the low ones are its elements 0-15.
+void UnpackIQ4_XS(const uint8_t* block, BlockCodes* out) {
+  out->scale = LoadHalf(block);
+  for (int group = 0; group < 8; ++group) {
+    const int low = block[4 + group / 2] >> (group % 2 * 4) & 15;
+    const int high = block[2 + group / 4] >> (group % 4 * 2) & 3;
+    out->sub_scales[group] = static_cast<uint8_t>((low | high << 4) - 32);
+    for (int l = 0; l < 16; ++l) {
+      const uint8_t both = block[8 + group * 16 + l];
+      out->codes[group * 32 + l] = both & 15;
+      out->codes[group * 32 + 16 + l] = both >> 4;
+    }
+  }
+}
+
 }  // namespace
 
 size_t BlockBytes(Code code) {
   switch (code) {
     case Code::kQ4_0:
+    case Code::kIQ4_NL:
       return 2 + 16;
+    case Code::kIQ4_XS:
+      return 2 + 2 + 4 + 128;
     case Code::kQ5_0:
       return 2 + 4 + 16;
     case Code::kQ8_0:
@@ -105,7 +125,10 @@ size_t BlockBytes(Code code) {
 void UnpackBlock(Code code, const uint8_t* block, BlockCodes* codes) {
   switch (code) {
     case Code::kQ4_0:
+    case Code::kIQ4_NL:
       return UnpackQ45_0<false>(block, codes);
+    case Code::kIQ4_XS:
+      return UnpackIQ4_XS(block, codes);
     case Code::kQ5_0:
       return UnpackQ45_0<true>(block, codes);
     case Code::kQ8_0:
@@ -132,9 +155,11 @@ void BlockValues(const BlockForm& form, const BlockCodes& codes, float* out) {
       scale = d * static_cast<float>(static_cast<int8_t>(codes.sub_scales[g]));
     }
     for (size_t i = g * form.group; i < (g + 1) * form.group; ++i) {
-      const int code = form.bits == 8 ? static_cast<int8_t>(codes.codes[i]) : codes.codes[i];
+      const int number = form.bits == 8   ? static_cast<int8_t>(codes.codes[i])
+                         : form.has_table ? kIQ4Values[codes.codes[i]]
+                                          : codes.codes[i];
       // Round twice, as the reference does; a fused multiply-add would round once.
-      const float product = scale * static_cast<float>(code - form.zero);
+      const float product = scale * static_cast<float>(number - form.zero);
       out[i] = form.has_minima ? product - minimum : product;
     }
   }

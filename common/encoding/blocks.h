@@ -10,13 +10,19 @@
 
 namespace stagecoach {
 
-// element = scale * sub_scale * (code - zero) - minimum * sub_minimum
+// What codes of IQ4_NL and IQ4_XS stand for: numbers that are closer together near 0. They are
+// raised by 127, so that none is negative.
+alignas(16) inline constexpr uint8_t kIQ4Values[16] = {0,   23,  44,  62,  78,  92,  105, 117,
+                                                       128, 140, 152, 165, 180, 196, 216, 240};
+
+// element = scale * sub_scale * (number - zero) - minimum * sub_minimum
 struct BlockForm {
-  size_t bits;      // per code; 8-bit codes are signed
-  int zero;         // subtracted from each code
-  size_t elements;  // per block: 32, or 256 with sub-scales
-  size_t group;     // elements that share a sub-scale: 16 or 32
-  bool has_minima;  // then group is 32
+  size_t bits;             // per code; 8-bit codes are signed
+  int zero;                // subtracted from each number
+  size_t elements;         // per block: 32, or 256 with sub-scales
+  size_t group;            // elements that share a sub-scale: 16 or 32
+  bool has_minima;         // then group is 32
+  bool has_table = false;  // the number of a code is kIQ4Values[code]; else it is the code
 
   constexpr bool has_sub_scales() const { return elements > group; }
 };
@@ -34,6 +40,14 @@ constexpr BlockForm FormOf(Code code) {
       return {.bits = 5, .zero = 0, .elements = 256, .group = 32, .has_minima = true};
     case Code::kQ6_K:
       return {.bits = 6, .zero = 32, .elements = 256, .group = 16, .has_minima = false};
+    case Code::kIQ4_NL:
+    case Code::kIQ4_XS:
+      return {.bits = 4,
+              .zero = 127,
+              .elements = code == Code::kIQ4_XS ? size_t{256} : size_t{32},
+              .group = 32,
+              .has_minima = false,
+              .has_table = true};
     default:
       return {.bits = 8, .zero = 0, .elements = 32, .group = 32, .has_minima = false};  // Q8_0
   }
@@ -46,7 +60,7 @@ struct BlockCodes {
   uint8_t codes[256];      // [elements]; int8 in Q8_0
   uint16_t scale;          // float16
   uint16_t minimum;        // float16; only if has_minima
-  uint8_t sub_scales[16];  // [elements / group], if has_sub_scales(); int8 in Q6_K
+  uint8_t sub_scales[16];  // [elements / group], if has_sub_scales(); int8 in Q6_K, IQ4_XS
   uint8_t sub_minima[8];   // [elements / group], if has_minima
 };
 

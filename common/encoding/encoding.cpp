@@ -25,6 +25,10 @@ std::string_view CodeName(Code code) {
       return "Q5_K";
     case Code::kQ6_K:
       return "Q6_K";
+    case Code::kIQ4_NL:
+      return "IQ4_NL";
+    case Code::kIQ4_XS:
+      return "IQ4_XS";
     case Code::kFp8:
       return "FP8";
     case Code::kInt4:

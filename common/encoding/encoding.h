@@ -21,6 +21,8 @@ enum class Code : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
   // Codes in groups, with scales of their own (rows.h).
   kFp8,   // e4m3: sign, 4 bits of exponent, 3 of mantissa; infinities do not exist
   kInt4,  // 0 to 15
@@ -32,7 +34,7 @@ enum class Code : uint8_t {
   kNvFp4,
 };
 
-constexpr bool IsGgufBlock(Code code) { return code >= Code::kQ8_0 && code <= Code::kQ6_K; }
+constexpr bool IsGgufBlock(Code code) { return code >= Code::kQ8_0 && code <= Code::kIQ4_XS; }
 constexpr bool IsGrouped(Code code) { return code >= Code::kFp8; }
 constexpr bool IsQuantized(Code code) { return code >= Code::kQ8_0; }
 // Whether codes are numbers of 4 bits with a binary point (e2m1).

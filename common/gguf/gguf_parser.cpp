@@ -91,8 +91,8 @@ absl::Status Parser::Run() {
     unsupported_.resize(std::min(n, kMaxNamedTensors));
     return absl::UnimplementedError(fmt::format(
         "{}: {} tensors have a type that is not supported: {}{}; supported are F32, F16, BF16, "
-        "Q8_0, Q5_0, Q4_0, Q4_K, Q5_K and Q6_K: take another quantization of the model, such as "
-        "Q4_K_M or Q8_0",
+        "Q8_0, Q5_0, Q4_0, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS: take another quantization of the "
+        "model, such as Q4_K_M or Q8_0",
         file_->name_, n, fmt::join(unsupported_, ", "), n > kMaxNamedTensors ? ", ..." : ""));
   }
   return PlaceTensors();

@@ -26,6 +26,10 @@ std::optional<Code> CodeOf(TensorType type) {
       return Code::kQ5_K;
     case TensorType::kQ6_K:
       return Code::kQ6_K;
+    case TensorType::kIQ4_NL:
+      return Code::kIQ4_NL;
+    case TensorType::kIQ4_XS:
+      return Code::kIQ4_XS;
   }
   return std::nullopt;
 }

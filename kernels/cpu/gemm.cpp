@@ -165,6 +165,10 @@ absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
       return GemmQuant<kQ5_K, kDots>(span, context);
     case kQ6_K:
       return GemmQuant<kQ6_K, kDots>(span, context);
+    case kIQ4_NL:
+      return GemmQuant<kIQ4_NL, kDots>(span, context);
+    case kIQ4_XS:
+      return GemmQuant<kIQ4_XS, kDots>(span, context);
     case kInt4:
       return GemmQuant<kInt4, kDots>(span, context);
     case kInt8:

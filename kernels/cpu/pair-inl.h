@@ -48,8 +48,8 @@ PairVec SignedBytes(PairVec halves) {
   };
   return extend(halves & 0xffff) | PairVec{extend(halves >> 16)} << 16;
 }
-inline PairVec Fp4Values(PairVec codes) {
-  return kFp4Values[codes & 15] | PairVec{kFp4Values[codes >> 16 & 15]} << 16;
+inline PairVec ValuesIn(const uint8_t* table, PairVec codes) {
+  return table[codes & 15] | PairVec{table[codes >> 16 & 15]} << 16;
 }
 inline PairVec Either(PairVec a, PairVec b) { return a | b; }
 template <bool kDots>
@@ -88,10 +88,10 @@ template <bool kHigh>
 HWY_INLINE PairVec SignedBytes(PairVec halves) {
   return hn::ShiftRight<8>(kHigh ? halves : hn::ShiftLeft<8>(halves));
 }
-// kFp4Values of the code in each half.
-HWY_INLINE PairVec Fp4Values(PairVec codes) {
+// The values of the code in each half. table: [16], aligned
+HWY_INLINE PairVec ValuesIn(const uint8_t* table, PairVec codes) {
   const hn::Repartition<uint8_t, PairTag> db;
-  const auto values = hn::TableLookupBytes(hn::LoadDup128(db, kFp4Values), hn::BitCast(db, codes));
+  const auto values = hn::TableLookupBytes(hn::LoadDup128(db, table), hn::BitCast(db, codes));
   return hn::And(hn::BitCast(PairTag(), values), hn::Set(PairTag(), int16_t{0xff}));
 }
 HWY_INLINE PairVec Either(PairVec a, PairVec b) { return hn::Or(a, b); }
@@ -115,7 +115,7 @@ HWY_INLINE SumVec BothSums(SumVec even, SumVec odd) {
 #endif
 
 // Codes of inputs 2s and 2s + 1 of a block of 32, for s = kPair and vector v of the panel. 8-bit
-// codes are signed. For e2m1 codes see kFp4Values.
+// codes are signed. For codes of tables: their values there.
 template <Code kType, size_t kPair>
 HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
   constexpr size_t kBits = QuantFormOf(kType).bits;
@@ -126,7 +126,9 @@ HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
   if constexpr (kBits == 8) {
     return SignedBytes < kPair % 2 == 1 > (line(kPair / 2));
   } else if constexpr (IsFp4(kType)) {
-    return Fp4Values(Bits<s % 4 * 4, 0, 15>(line(kPair / 4)));
+    return ValuesIn(kFp4Values, Bits<s % 4 * 4, 0, 15>(line(kPair / 4)));
+  } else if constexpr (QuantFormOf(kType).has_table) {
+    return ValuesIn(kIQ4Values, Bits<s % 4 * 4, 0, 15>(line(kPair / 4)));
   } else if constexpr (kBits == 4) {
     return Bits<s % 4 * 4, 0, 15>(line(kPair / 4));
   } else if constexpr (kBits == 5 && kPair < 15) {

@@ -87,8 +87,9 @@ void PackBlocks(const uint8_t* blocks, Code code, size_t cols, size_t row, uint8
         *output.SubScale(b, 0) = codes.sub_scales[b];
         *output.SubScale(b, 1) = codes.sub_minima[b];
       } else if (form.has_sub_scales()) {
-        *output.SubScale(b, 0) = codes.sub_scales[2 * b];
-        *output.SubScale(b, 1) = codes.sub_scales[2 * b + 1];
+        for (size_t g = 0; g < kQuantBlock / form.group; ++g) {
+          *output.SubScale(b, g) = codes.sub_scales[b * kQuantBlock / form.group + g];
+        }
       }
     }
   }
@@ -110,8 +111,9 @@ void ReadBlocks(const uint8_t* panel, Code code, size_t cols, size_t row, float*
         codes.sub_scales[b] = *output.SubScale(b, 0);
         codes.sub_minima[b] = *output.SubScale(b, 1);
       } else if (form.has_sub_scales()) {
-        codes.sub_scales[2 * b] = *output.SubScale(b, 0);
-        codes.sub_scales[2 * b + 1] = *output.SubScale(b, 1);
+        for (size_t g = 0; g < kQuantBlock / form.group; ++g) {
+          codes.sub_scales[b * kQuantBlock / form.group + g] = *output.SubScale(b, g);
+        }
       }
     }
     BlockValues(form, codes, out + s * form.elements);

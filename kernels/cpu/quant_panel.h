@@ -7,8 +7,9 @@
 //   {scale [16]} {minimum f16 [16], if the encoding has minima} {zero [16], one byte each, if the
 //   encoding has zeros}
 //   per 32 inputs: {codes} {sub-scales u8 [16], sub-minima u8 [16]}, or for Q6_K, which has one
-//                  sub-scale per 16 inputs, {sub-scales i8 [16], those of the second half}, or for
-//                  NVFP4 {scales e4m3 [16], those of the second half}
+//                  sub-scale per 16 inputs, {sub-scales i8 [16], those of the second half}, for
+//                  IQ4_XS {sub-scales i8 [16]}, for NVFP4 {scales e4m3 [16], those of the second
+//                  half}
 // Scales are float16 in GGUF blocks, one byte in MXFP4, else of the encoding's dtype. In NVFP4,
 // superblocks have none.
 // Codes are stored in lines of 64 bytes: sixteen 32-bit lanes, one per output. The two 16-bit
@@ -68,7 +69,9 @@ constexpr QuantLayout QuantLayoutOf(Code code) {
   return {.prefix_bytes = 0,
           .header_bytes = kPanelRows * sizeof(uint16_t) * (form.has_minima ? 2 : 1),
           .code_bytes = kPanelRows * kQuantBlock * form.bits / 8,
-          .sub_scales_bytes = form.has_sub_scales() ? 2 * kPanelRows : 0,
+          .sub_scales_bytes = form.has_sub_scales()
+                                  ? kPanelRows * (form.has_minima ? 2 : kQuantBlock / form.group)
+                                  : 0,
           .super_inputs = form.elements};
 }
 

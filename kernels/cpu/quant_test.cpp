@@ -11,7 +11,7 @@ namespace {
 
 using enum Code;
 
-constexpr Code kQuantized[] = {kQ4_0, kQ5_0, kQ8_0, kQ4_K, kQ5_K, kQ6_K};
+constexpr Code kQuantized[] = {kQ4_0, kQ5_0, kQ8_0, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS};
 
 std::vector<float> Multiply(Ops& ops, const Matrix& w, const std::vector<float>& x,
                             const std::vector<float>& bias) {
@@ -135,6 +135,8 @@ TEST_CASE("packed weights take at most 1.03 of the bytes in the checkpoint") {
       {NvFp4Encoding(), 4 + 8 / 16.0},
       {blocks, 8},
       {kFp8, 8},
+      {kIQ4_NL, 4.5},
+      {kIQ4_XS, 4.25},
   };
   auto ops = MakeCpuOps({.n_threads = 1});
   for (const Case& c : cases) {

@@ -32,7 +32,8 @@ inline std::vector<uint8_t> RandomBlocks(Code type, size_t rows, size_t cols, ui
   const size_t step =
       IsGgufBlock(type) ? BlockBytes(type) : DTypeBytes(PlainDType(type).value_or(DType::kF32));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-  const float steps = static_cast<float>(1 << form.bits) * (form.has_sub_scales() ? 40.0f : 1.0f);
+  const float steps = static_cast<float>(form.has_table ? 256 : 1 << form.bits) *
+                      (form.has_sub_scales() ? 40.0f : 1.0f);
   for (size_t i = 0; i < bytes.size(); i += step) {
     const float sign = random() % 2 == 0 ? 1.0f : -1.0f;
     const float size = 0.5f + static_cast<float>(random() % 1000) / 1000.0f;

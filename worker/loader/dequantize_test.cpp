@@ -17,7 +17,8 @@ constexpr int64_t kRows = 3, kCols = 256;
 
 TEST_CASE("every GGUF encoding gives the same bits as the gguf package") {
   std::vector<TensorRequest> requests;
-  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q5_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"}) {
+  for (const char* type :
+       {"F32", "F16", "BF16", "Q8_0", "Q5_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"}) {
     for (const char* suffix : {"weight", "f32"}) {
       requests.push_back(
           {.name = fmt::format("{}.{}", type, suffix), .rows = kRows, .cols = kCols});

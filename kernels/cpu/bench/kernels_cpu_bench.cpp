@@ -583,7 +583,7 @@ int Main(int argc, char** argv) {
   if (only.empty() || only == "gemm") {
     using enum Code;
     for (const Code type : {kBF16, kQ8_0}) BenchGemm(bench, 262144, 640, type);
-    for (const Code type : {kBF16, kF32, kF16, kQ8_0, kQ4_0, kQ5_0, kQ4_K, kQ5_K, kQ6_K}) {
+    for (const Code type : {kBF16, kF32, kF16, kQ8_0, kQ4_0, kQ5_0, kQ4_K, kQ5_K, kQ6_K, kIQ4_XS}) {
       BenchGemm(bench, 640, 2048, type);
       BenchGemm(bench, 4096, 4096, type);
     }

@@ -65,6 +65,7 @@ std::vector<PackedCase> PackedCases() {
           {"int4 zeros", Grouped(Code::kInt4, DType::kBF16, 128, true)},
           {"q4_k", Code::kQ4_K},
           {"q6_k", Code::kQ6_K},
+          {"iq4_xs", Code::kIQ4_XS},
           {"q8_0", Code::kQ8_0},
           {"fp8", Code::kFp8},
           {"fp8 blocks", fp8_blocks},

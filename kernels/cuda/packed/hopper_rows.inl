@@ -397,6 +397,10 @@ cudaError_t WithRowsType(const PackedPart& part, const Call& call) {
       return call(PackedType<kQ5K, kAnyShift>{});
     case kQ6K:
       return call(PackedType<kQ6K, kAnyShift>{});
+    case kIQ4NL:
+      return call(PackedType<kIQ4NL, kAnyShift>{});
+    case kIQ4XS:
+      return call(PackedType<kIQ4XS, kAnyShift>{});
     case kNvFp4:
       return call(PackedType<kNvFp4, kAnyShift>{});
     default:

@@ -41,6 +41,8 @@ const std::vector<Shape>& Shapes() {
       {kQ4_K, 400, 1024},
       {kQ5_K, 272, 512},
       {kQ6_K, 272, 768},
+      {kIQ4_NL, 136, 512},
+      {kIQ4_XS, 272, 768},
   };
   return shapes;
 }

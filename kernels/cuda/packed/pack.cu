@@ -43,6 +43,7 @@ struct StoredRow {
     const int i = k % 32;
     switch (p.code) {
       case Code::kQ4_0:
+      case Code::kIQ4_NL:
         return Block(k, 32, 18)[2 + i % 16] >> (i / 16 * 4) & 15u;
       case Code::kQ5_0: {
         const unsigned char* const b = Block(k, 32, 22);
@@ -64,6 +65,8 @@ struct StoredRow {
         const uint32_t low = b[half * 64 + group % 2 * 32 + i] >> (group / 2 * 4) & 15u;
         return low | (b[128 + half * 32 + i] >> (2 * group) & 3u) << 4;
       }
+      case Code::kIQ4_XS:
+        return Block(k, 256, 136)[8 + k % 256 / 32 * 16 + i % 16] >> (i / 16 * 4) & 15u;
       case Code::kInt4:
       case Code::kMxFp4:
       case Code::kNvFp4:
@@ -85,7 +88,7 @@ struct StoredRow {
     const int n = is_block ? 2 : p.scale_bytes;
     const unsigned char* from = bytes + scales_at() + int64_t{source} * n;
     if (is_block) {
-      from = Block(k, 32, p.code == Code::kQ4_0 ? 18 : p.code == Code::kQ5_0 ? 22 : 34);
+      from = Block(k, 32, p.code == Code::kQ8_0 ? 34 : p.code == Code::kQ5_0 ? 22 : 18);
     }
     unsigned char* const to = header + row * p.part.row_stride + group * n;
     for (int i = 0; i < n; ++i) to[i] = inside ? from[i] : 0;
@@ -113,6 +116,14 @@ struct StoredRow {
         header[32 + 16 * row + s] = static_cast<unsigned char>(b[192 + s] ^ 0x80u);
       }
       for (int s = 0; s < 2 && i == 0; ++s) header[2 * row + s] = b[208 + s];
+      return;
+    }
+    if (p.code == Code::kIQ4_XS) {
+      const unsigned char* const b = Block(chunk * kChunkCols, 256, 136);
+      const unsigned scale =
+          (b[4 + i / 2] >> (i % 2 * 4) & 15u) | (b[2 + i / 4] >> (i % 4 * 2) & 3u) << 4;
+      header[32 + 8 * row + i] = static_cast<unsigned char>(scale - 32 + 128);
+      for (int s = 0; s < 2 && i == 0; ++s) header[2 * row + s] = b[s];
       return;
     }
     const unsigned char* const b =

@@ -10,6 +10,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "common/encoding/blocks.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/packed/packed_layout.h"
 
@@ -66,17 +67,19 @@ inline constexpr uint32_t kShifted = BothHalves(kIsBF16<T> ? 0x4300 : 0x6400);
 // What codes need added so that they stand for code - zero: see UnitCodes::Pairs.
 template <PackedForm kForm, typename T>
 __device__ __forceinline__ uint32_t MinusZero(uint32_t zero) {
-  if constexpr (kForm == PackedForm::kInt8 && kIsBF16<T>) return 0xcb000000u | zero;  // float32
+  if constexpr ((kForm == PackedForm::kInt8 || IsIQ4(kForm)) && kIsBF16<T>)
+    return 0xcb000000u | zero;  // float32
   return 0x80008000u | kShifted<T> | BothHalves(zero);
 }
 // Whether codes are added to kShifted.
-constexpr bool IsShifted(PackedForm form) { return !Is8Bit(form) && !IsFp4(form); }
+constexpr bool IsShifted(PackedForm form) { return !Is8Bit(form) && !IsFp4(form) && !IsIQ4(form); }
 // For forms without zeros of their own. Int8 codes and zeros are biased by 128.
 template <PackedForm kForm>
 inline constexpr uint32_t kUsualZero = kForm == PackedForm::kInt4   ? 8
                                        : kForm == PackedForm::kInt5 ? 16
                                        : kForm == PackedForm::kInt8 ? 128
                                        : kForm == PackedForm::kQ6K  ? 32
+                                       : IsIQ4(kForm)               ? 127
                                                                     : 0;
 
 // (x & mask) | bits, as one instruction.
@@ -178,6 +181,10 @@ struct UnitCodes {
       for (int p = 0; p < 4; ++p) {
         if constexpr (IsFp4(kForm)) {
           pairs[p] = Fp4Pair(word, p);
+        } else if constexpr (IsIQ4(kForm)) {
+          const uint32_t both = __byte_perm(IQ4Bytes(word), IQ4Bytes(word >> 16),
+                                            0x40u + 0x11u * static_cast<unsigned>(p));
+          pairs[p] = Int8Pair(both, 0, minus_zero);
         } else {
           uint32_t pair = AndOr(word >> (4 * p), 0x000f000fu, kShifted<T>);
           if constexpr (HasFifthBit(kForm)) {
@@ -204,6 +211,18 @@ struct UnitCodes {
     }
     const uint32_t selector = 0x4140u + 0x0101u * static_cast<unsigned>(i);
     return AddPairs<T>(__byte_perm(word, 0x64646464u, selector), minus_zero);
+  }
+  // Bytes: kIQ4Values of the four codes in the lower half.
+  static __device__ __forceinline__ uint32_t IQ4Bytes(uint32_t codes) {
+    constexpr auto four = [](int i) {
+      return static_cast<uint32_t>(kIQ4Values[i] | kIQ4Values[i + 1] << 8 |
+                                   kIQ4Values[i + 2] << 16 | kIQ4Values[i + 3] << 24);
+    };
+    constexpr uint32_t kValues[4] = {four(0), four(4), four(8), four(12)};
+    const uint32_t of_eight = codes & 0x7777u;
+    const uint32_t low = __byte_perm(kValues[0], kValues[1], of_eight);
+    const uint32_t high = __byte_perm(kValues[2], kValues[3], of_eight);
+    return __byte_perm(low, high, 0x3210u | (codes & 0x8888u) >> 1);
   }
   static __device__ __forceinline__ void Fp8Pairs(uint32_t word, uint32_t& first,
                                                   uint32_t& second) {
@@ -293,6 +312,10 @@ struct BlockScales {
       } else if constexpr (kForm == PackedForm::kNvFp4) {
         d_[r] = *reinterpret_cast<const float*>(header) * 0x1p8f;
         bytes_[r] = *reinterpret_cast<const uint4*>(header + 16 + 16 * row);
+      } else if constexpr (kForm == PackedForm::kIQ4XS) {
+        d_[r] = ToFloat(F16{*reinterpret_cast<const uint16_t*>(header + 2 * row)});
+        const uint2 bytes = *reinterpret_cast<const uint2*>(header + 32 + 8 * row);
+        bytes_[r] = make_uint4(bytes.x, bytes.y, 0, 0);
       } else if constexpr (HasSubScales(kForm)) {
         d_[r] = ToFloat(F16{*reinterpret_cast<const uint16_t*>(header + 2 * row)});
         bytes_[r] = *reinterpret_cast<const uint4*>(header + 32 + 16 * row);
@@ -320,6 +343,8 @@ struct BlockScales {
       if constexpr (HasMinima(kForm)) {
         scale[r][0] = TimesByte(d_[r], i < 4 ? bytes_[r].x : bytes_[r].y, i % 4);
         minimum[r] = TimesByte(d_minimum_[r], i < 4 ? bytes_[r].z : bytes_[r].w, i % 4);
+      } else if constexpr (kForm == PackedForm::kIQ4XS) {
+        scale[r][0] = TimesBiasedByte(d_[r], i < 4 ? bytes_[r].x : bytes_[r].y, i % 4);
       } else if constexpr (HasSubScales(kForm)) {
         const uint4& b = bytes_[r];
         const uint32_t word = i / 2 == 0 ? b.x : i / 2 == 1 ? b.y : i / 2 == 2 ? b.z : b.w;
@@ -398,6 +423,10 @@ auto WithForm(PackedForm form, const Call& call) {
       return call(PackedType<kQ4K, kAnyShift>{});
     case kQ5K:
       return call(PackedType<kQ5K, kAnyShift>{});
+    case kIQ4NL:
+      return call(PackedType<kIQ4NL, kAnyShift>{});
+    case kIQ4XS:
+      return call(PackedType<kIQ4XS, kAnyShift>{});
     case kNvFp4:
       return call(PackedType<kNvFp4, kAnyShift>{});
     case kQ6K:

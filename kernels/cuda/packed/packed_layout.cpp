@@ -21,6 +21,10 @@ PackedForm FormFor(Code code) {
       return PackedForm::kFp8;
     case Code::kMxFp4:
       return PackedForm::kMxFp4;
+    case Code::kIQ4_NL:
+      return PackedForm::kIQ4NL;
+    case Code::kIQ4_XS:
+      return PackedForm::kIQ4XS;
     case Code::kNvFp4:
       return PackedForm::kNvFp4;
     case Code::kQ4_K:
@@ -44,6 +48,7 @@ ScaleKind KindOf(const Encoding& encoding) {
 
 int32_t SubScaledHeaderBytes(PackedForm form) {
   if (form == PackedForm::kNvFp4) return 16 + kTileRows * 16;
+  if (form == PackedForm::kIQ4XS) return kTileRows * (2 + 8);
   return kTileRows * (HasMinima(form) ? 4 + 16 : 2 + 16);
 }
 

@@ -19,6 +19,7 @@
 // 16 rows share are there once. A group of more than 256 inputs repeats its scale in each block.
 //   Q4_K, Q5_K: {scale f16, minimum f16} [16], {8 scales, 8 minima} [16], bytes.
 //   Q6_K: {scale f16} [16], {16 scales, biased by 128} [16], bytes.
+//   IQ4_XS: {scale f16} [16], {8 scales, biased by 128} [16], bytes.
 //   NVFP4: {the matrix's scale f32, 12 bytes of nothing}, {16 scales e4m3} [16]. A tile has rows of
 //     one matrix only.
 #pragma once
@@ -30,7 +31,19 @@
 
 namespace stagecoach::kernels::cuda {
 
-enum class PackedForm : uint8_t { kInt4, kInt5, kInt8, kFp8, kMxFp4, kQ4K, kQ5K, kQ6K, kNvFp4 };
+enum class PackedForm : uint8_t {
+  kInt4,
+  kInt5,
+  kInt8,
+  kFp8,
+  kMxFp4,
+  kIQ4NL,
+  kQ4K,
+  kQ5K,
+  kIQ4XS,
+  kQ6K,
+  kNvFp4
+};
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkCols = 32;
@@ -49,6 +62,10 @@ constexpr bool HasMinima(PackedForm form) {
 constexpr bool HasSubScales(PackedForm form) { return form >= PackedForm::kQ4K; }
 // Whether each half of a chunk has a scale of its own.
 constexpr bool HasHalfScales(PackedForm form) { return form >= PackedForm::kQ6K; }
+// Whether codes are places in kIQ4Values.
+constexpr bool IsIQ4(PackedForm form) {
+  return form == PackedForm::kIQ4NL || form == PackedForm::kIQ4XS;
+}
 constexpr bool IsFp4(PackedForm form) {
   return form == PackedForm::kMxFp4 || form == PackedForm::kNvFp4;
 }

@@ -60,6 +60,8 @@ const std::vector<Shape>& Shapes() {
       {{{33, kQ4_K}}, 768},
       {{{16, kQ5_K}}, 512},
       {{{21, kQ6_K}}, 512},
+      {{{33, kIQ4_NL}}, 352},
+      {{{21, kIQ4_XS}}, 768},
       {{{48, kQ4_K}, {16, kQ4_K}, {16, kQ6_K}}, 256},
       {{{48, Permuted()}, {16, Permuted()}, {7, Grouped(kInt4, DType::kF16, 64, true)}}, 320},
   };
@@ -330,6 +332,8 @@ TEST_CASE("Packed weights take at most 1.03 of the bytes in the checkpoint") {
       {kQ4_K, 4.5},
       {kQ5_K, 5.5},
       {kQ6_K, 6.5625},
+      {kIQ4_NL, 4.5},
+      {kIQ4_XS, 4.25},
   };
   const auto ops = NewCudaOps();
   for (const int32_t cols : {1024, 2816}) {

@@ -13,8 +13,9 @@ from gguf.quants import dequantize
 
 ROWS, COLS = 3, 256
 T = gguf.GGMLQuantizationType
-TYPES = [T.F32, T.F16, T.BF16, T.Q8_0, T.Q5_0, T.Q4_0, T.Q4_K, T.Q5_K, T.Q6_K]
-HALVES = {T.Q8_0: [0], T.Q5_0: [0], T.Q4_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208]}  # where scales lie
+TYPES = [T.F32, T.F16, T.BF16, T.Q8_0, T.Q5_0, T.Q4_0, T.Q4_K, T.Q5_K, T.Q6_K, T.IQ4_NL, T.IQ4_XS]
+HALVES = {T.Q8_0: [0], T.Q5_0: [0], T.Q4_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_NL: [0],
+          T.IQ4_XS: [0]}  # where scales lie
 
 
 def random_blocks(rng, kind):
