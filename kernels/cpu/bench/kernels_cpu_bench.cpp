@@ -189,8 +189,7 @@ void BenchGemm(const Bench& bench, int32_t n, int32_t k, const Encoding& type,
 }
 
 // The experts of a layer of Qwen3-30B-A3B, and which of them each row uses: rows share none more
-// often than by chance. All have the same weights, each in its
-// own memory.
+// often than by chance. All have the same weights, each in its own memory.
 void BenchExperts(const Bench& bench, const Encoding& up_type, const Encoding& down_type) {
   constexpr int32_t kExperts = 128, kUsed = 8, kHidden = 2048, kWidth = 768, kMostRows = 512;
   // n_copies: matrices in memory of their own, all in one allocation as in a worker.
