@@ -24,7 +24,7 @@ TEST_CASE("Attention: the same bits on a GPU with less shared memory per CTA") {
     results.push_back(AttentionLayer(*ops, config, kTokens, 12).InChunks(qkv, 119));
     REQUIRE(ops->Synchronize().ok());
   }
-  INFO("dim " << config.head_dim << " window " << config.window << " invariant "
+  INFO("dim " << config.head_dim << " window " << config.window.size << " invariant "
               << batch_invariant);
   CHECK(results[0] == results[1]);
 }
