@@ -671,7 +671,9 @@ TEST_CASE("Llama 4 Maverick, as published: experts in every other layer") {
 }
 
 TEST_CASE("Llama 4: defaults, older spellings and what is refused") {
-  const auto llama4 = [](std::string_view keys) { return Config("Llama4ForCausalLM", keys); };
+  const auto llama4 = [](const std::string& keys) {
+    return Config("Llama4ForCausalLM", R"("num_key_value_heads": 2,)" + keys);
+  };
   const ModelSpec spec = MustRead(llama4(R"("attn_temperature_tuning": 0,)"));
   CHECK(spec.query_scaling.beta == 0);
   CHECK(spec.layers[0].rope == 0);
@@ -713,7 +715,9 @@ TEST_CASE("Nemotron 3 Nano, as published: experts without gates") {
 }
 
 TEST_CASE("Nemotron-H: names of layers, and what is refused") {
-  const auto nemotron = [](std::string_view keys) { return Config("NemotronHForCausalLM", keys); };
+  const auto nemotron = [](const std::string& keys) {
+    return Config("NemotronHForCausalLM", R"("num_key_value_heads": 2,)" + keys);
+  };
   const ModelSpec spec = MustRead(nemotron(R"("layers_block_type": ["mamba", "mlp",
       "full_attention", "linear_attention"], "time_step_limit": [0.0, {"__float__": "Infinity"}],)"));
   CHECK((spec.layers[0].is_recurrent && spec.layers[1].has_mlp && spec.layers[3].is_recurrent));
