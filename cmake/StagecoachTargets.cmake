@@ -62,7 +62,8 @@ function(stagecoach_test name)
   if(NOT Catch2_FOUND)
     return()
   endif()
-  # catch_discover_tests drops an empty property value and shifts the remaining arguments.
+  # catch_discover_tests drops an empty property value and shifts the remaining arguments. Catch2 ends with 4 if all of
+  # its tests were skipped.
   catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT 300 LABELS "unit;${ARG_LABELS}")
+                       PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 4 LABELS "unit;${ARG_LABELS}")
 endfunction()
