@@ -104,7 +104,7 @@ def kv_bytes(model, stages, blocks):
     query_heads = size("num_attention_heads", "n_head")
     heads = size("num_key_value_heads") or query_heads
     head_dim = size("head_dim") or size("hidden_size", "n_embd") // query_heads
-    n_layers = size("num_hidden_layers", "n_layer")
+    n_layers = size("num_hidden_layers", "n_layer") or len(config["layers_block_type"])
     of_layers = config.get("per_layer_config", {})
     widths = []
     for i in range(n_layers - config.get("num_kv_shared_layers", 0)):

@@ -6,6 +6,7 @@ import client
 from checks import Check
 from results import at_least
 from servers import Spec
+from shapes import layers_of
 
 LENGTHS = (1, 2, 3, 5, 8, 13, 15, 16, 17, 31, 33, 60, 100, 150)
 N_TOKENS = 40
@@ -49,7 +50,7 @@ def checks(options):
     found = []
     for model in options.models.for_tokens():
         config = options.models.config(model)
-        layers, vocab = config.get("num_hidden_layers") or config.get("n_layer"), config["vocab_size"]
+        layers, vocab = layers_of(config), config["vocab_size"]
         for stages in options.stages:
             spec = Spec(model, stages, options.flags("--batch-invariant", "--max-batched-tokens", 256))
             found.append(Check(f"tokens/{model}/{stages}_stages", spec, limit_s=120,
