@@ -428,7 +428,9 @@ class CudaOps final : public Ops {
         SC_RETURN_IF_ERROR(
             ToStatus(cudaMemsetAsync(args.out, 0, n * sizeof(float), stream_.handle), "ExpertMlp"));
       }
-      if (!args.up.front().parts.empty()) return packed_experts_.Run(args);
+      if (!args.up.front().parts.empty() || !args.down.front().parts.empty()) {
+        return packed_experts_.Run(args);
+      }
       SC_ASSIGN_OR_RETURN(const void* const* up, expert_tables_.TableOf(args.up));
       SC_ASSIGN_OR_RETURN(const void* const* down, expert_tables_.TableOf(args.down));
       return ToStatus(cuda::ExpertMlp(stream_, args, up, down, options_.batch_invariant),

@@ -63,6 +63,7 @@ class LatentLayer {
   std::vector<float> Step(const LatentRows& rows, int32_t position, int32_t n) {
     const StepSeq seq{.slot = 0, .position = position, .n_tokens = n};
     std::vector<NewBlock> blocks;
+    blocks.reserve(static_cast<size_t>(n_blocks_));
     for (int32_t b = 0; b < n_blocks_; ++b) blocks.push_back({0, 0, b, n_blocks_ - 1 - b});
     ops_.BuildStep({.seqs = {&seq, 1}, .new_blocks = blocks, .n_tokens = n}, step_.get());
     const auto part = [&](const std::vector<float>& of, int32_t width) {

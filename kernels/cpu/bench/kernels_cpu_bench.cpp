@@ -206,7 +206,7 @@ void BenchExperts(const Bench& bench, const Encoding& up_type, const Encoding& d
     return matrices;
   };
   const std::vector<float> x = RandomFloats(size_t{kMostRows} * kHidden, 1.0f);
-  const std::vector<float> weights(kMostRows * kUsed, 1.0f / kUsed);
+  const std::vector<float> weights(size_t{kMostRows} * kUsed, 1.0f / kUsed);
   std::vector<int32_t> order(kExperts), chosen;
   std::iota(order.begin(), order.end(), 0);
   std::mt19937 random(1);
@@ -367,6 +367,7 @@ void BenchLatents(const Bench& bench, int32_t n_heads, int32_t n_tokens) {
   const int32_t n_blocks = (n_tokens + kBlockTokens - 1) / kBlockTokens;
   const StepSeq seq{0, 0, n_tokens};
   std::vector<NewBlock> blocks;
+  blocks.reserve(static_cast<size_t>(n_blocks));
   for (int32_t i = 0; i < n_blocks; ++i) blocks.push_back({0, 0, i, i});
   const auto step = *bench.ops.NewStepInputs(
       {.max_tokens = n_tokens, .max_slots = 1, .max_blocks = n_blocks, .windows = {0}});
@@ -378,7 +379,8 @@ void BenchLatents(const Bench& bench, int32_t n_heads, int32_t n_tokens) {
 
   const Matrix keys = matrix(n_heads * kRank, kNope), values = matrix(n_heads * kValue, kRank);
   const std::vector<float> q = floats(int64_t{n_heads} * (kNope + kRope));
-  std::vector<float> queries = floats(int64_t{n_heads} * kDim), out = floats(n_heads * kRank);
+  std::vector<float> queries = floats(int64_t{n_heads} * kDim);
+  std::vector<float> out = floats(int64_t{n_heads} * kRank);
   std::vector<float> heads = floats(int64_t{n_heads} * kValue);
   const Buffer latents = cache(1, kDim);
   const auto product = [&](const float* x, const Matrix& w, float* y, int32_t x_dim,

@@ -12,7 +12,8 @@ TEST_CASE("HeadGemm equals the reference, and a row does not depend on others") 
   const auto ops = NewCudaOps();
   const auto reference = MakeReferenceOps();
   constexpr int32_t kHeads = 3, kRows = 19;
-  for (const auto& [n_outputs, cols] : {std::pair(32, 24), std::pair(80, 130)}) {
+  for (const auto& sizes : {std::pair(32, 24), std::pair(80, 130)}) {
+    const int32_t n_outputs = sizes.first, cols = sizes.second;
     const auto products = [&](Ops& on, int32_t n_rows, int32_t first) {
       return HeadProducts(on, dtype, n_rows, first, kHeads, n_outputs, cols);
     };

@@ -21,16 +21,20 @@ bool KeepsPackedExperts(const Encoding& encoding, int32_t cols) {
 
 // The matrices of one product.
 struct PackedExperts::Weights {
-  const void* const* table;         // their memory
-  std::vector<PackedPlace> places;  // of the first one's parts
-  const unsigned char* first;       // the first one's memory
+  const void* const* table;  // their memory
+  // Of the first one's parts. Empty: the matrices are not packed, because their inputs are no
+  // multiple of what packing needs.
+  std::vector<PackedPlace> places;
+  const unsigned char* first;  // the first one's memory
   int32_t rows, cols;
 
   int64_t TilesAt(const PackedPlace& place) const { return place.part.tiles - first; }
 };
 
-absl::StatusOr<PackedExperts::Weights> PackedExperts::WeightsOf(std::span<const Matrix> matrices) {
+absl::StatusOr<PackedExperts::Weights> PackedExperts::WeightsOf(std::span<const Matrix> matrices,
+                                                                DType dtype) {
   const Matrix& first = matrices.front();
+  SC_CHECK(!first.parts.empty() || first.dtype == dtype);
   const bool are_alike = std::all_of(matrices.begin(), matrices.end(), [&](const Matrix& matrix) {
     return matrix.cols == first.cols &&
            std::equal(matrix.parts.begin(), matrix.parts.end(), first.parts.begin(),
@@ -53,6 +57,7 @@ absl::StatusOr<PackedExperts::Weights> PackedExperts::WeightsOf(std::span<const 
 cudaError_t PackedExperts::Multiply(const Weights& weights, GroupedGemmArgs gemm,
                                     int32_t most_rows) const {
   gemm.weights = weights.table;
+  if (weights.places.empty()) return GroupedGemm(*stream_, gemm);
   for (const PackedPlace& place : weights.places) {
     const GroupedPackedArgs args{.gemm = gemm,
                                  .w = place.part,
@@ -71,10 +76,11 @@ cudaError_t PackedExperts::Multiply(const Weights& weights, GroupedGemmArgs gemm
 absl::Status PackedExperts::Run(const ExpertMlpArgs& args) {
   SC_CHECK(!args.up.empty() && args.up.size() <= kMaxExperts && args.down.size() == args.up.size());
   if (args.n_tokens == 0) return absl::OkStatus();
-  SC_ASSIGN_OR_RETURN(const Weights up, WeightsOf(args.up));
-  SC_ASSIGN_OR_RETURN(const Weights down, WeightsOf(args.down));
+  SC_ASSIGN_OR_RETURN(const Weights up, WeightsOf(args.up, args.x.dtype));
+  SC_ASSIGN_OR_RETURN(const Weights down, WeightsOf(args.down, args.x.dtype));
   const int64_t n_pairs = int64_t{args.n_tokens} * args.n_used;
-  if (!batch_invariant_ && args.x.dtype != DType::kF32 &&
+  const bool all_packed = !up.places.empty() && !down.places.empty();
+  if (all_packed && !batch_invariant_ && args.x.dtype != DType::kF32 &&
       n_pairs > kMostPackedRows * static_cast<int64_t>(args.up.size())) {
     return RunExpanded(args, up, down);
   }

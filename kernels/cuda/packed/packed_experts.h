@@ -33,13 +33,14 @@ class PackedExperts {
         batch_invariant_(batch_invariant),
         most_expanded_bytes_(most_expanded_bytes) {}
 
-  // See Ops::ExpertMlp. All matrices have parts. UNIMPLEMENTED: the experts differ in their
-  // encodings.
+  // See Ops::ExpertMlp. The matrices of one or both products have parts. UNIMPLEMENTED: the experts
+  // differ in their encodings.
   absl::Status Run(const ExpertMlpArgs& args);
 
  private:
   struct Weights;
-  absl::StatusOr<Weights> WeightsOf(std::span<const Matrix> matrices);
+  // dtype: of activations, and so of matrices that are not packed
+  absl::StatusOr<Weights> WeightsOf(std::span<const Matrix> matrices, DType dtype);
   cudaError_t Multiply(const Weights& weights, GroupedGemmArgs gemm, int32_t most_rows) const;
   absl::Status RunExpanded(const ExpertMlpArgs& args, const Weights& up, const Weights& down);
 

@@ -181,6 +181,30 @@ TEST_CASE("Packed experts: in batch-invariant mode a row does not depend on othe
   }
 }
 
+TEST_CASE("Experts of which only one matrix is packed equal the reference's") {
+  const DType dtype = GENERATE(DType::kBF16, DType::kF32);
+  const bool up_is_packed = GENERATE(true, false);
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  const Form form = Forms().front();
+  const auto layer_on = [&](Ops& on) {
+    Layer layer(on, form);
+    std::vector<Matrix>& plain = up_is_packed ? layer.down : layer.up;
+    for (uint32_t e = 0; e < kExperts; ++e) {
+      const int32_t rows = plain[e].rows, cols = plain[e].cols;
+      const auto n = static_cast<size_t>(rows) * static_cast<size_t>(cols);
+      plain[e] = PackedMatrix(on, rows, cols, dtype, Rounded(RandomFloats(n, e, 0.1f), dtype));
+    }
+    return layer;
+  };
+  const Layer ours = layer_on(*ops), theirs = layer_on(*reference);
+  for (const int32_t n : {1, 9, kMostPackedTokens + 1}) {
+    INFO(DTypeName(dtype) << " up is packed " << up_is_packed << " rows " << n);
+    CHECK(RelativeError(Run(ours, Rows(n), dtype), Run(theirs, Rows(n), dtype)) <
+          (dtype == DType::kBF16 ? 1e-2 : 1e-5));
+  }
+}
+
 TEST_CASE("Packed experts that differ in their encodings are refused") {
   const auto ops = NewCudaOps();
   Form form = Forms().front();
