@@ -235,6 +235,7 @@ TEST_CASE("Qwen3: windows only with use_sliding_window, by max_window_layers or 
     const ModelSpec spec = MustRead(
         Config("Qwen3ForCausalLM", std::string(R"("sliding_window": 16,)") + std::string(more)));
     std::vector<int32_t> result;
+    result.reserve(spec.layers.size());
     for (const LayerSpec& layer : spec.layers) {
       result.push_back(spec.kv_groups[static_cast<size_t>(layer.kv_group)].window.size);
     }
@@ -560,8 +561,9 @@ TEST_CASE("groups of experts must fit the experts") {
 TEST_CASE("DeepSeek V2-Lite, as published: queries are not compressed") {
   const ModelSpec spec = *ReadShape("deepseek-v2-lite");
   REQUIRE(spec.latent.has_value());
-  CHECK((spec.latent->q_rank == 0 && spec.latent->kv_rank == 512 && spec.latent->interleaved));
-  CHECK(spec.latent->q == "model.layers.{}.self_attn.q_proj");
+  const LatentSpec latent = spec.latent.value_or(LatentSpec{});
+  CHECK((latent.q_rank == 0 && latent.kv_rank == 512 && latent.interleaved));
+  CHECK(latent.q == "model.layers.{}.self_attn.q_proj");
   const HeadShape heads = spec.heads(spec.layers[0]);
   CHECK((heads.n_kv_heads == 1 && heads.head_dim == 576 && heads.value_dim == 512));
   CHECK(heads.kv_of_row == KvOfRow::kLatents);
@@ -577,16 +579,16 @@ TEST_CASE("DeepSeek V2-Lite, as published: queries are not compressed") {
 
 TEST_CASE("DeepSeek V3 and Kimi K2, as published") {
   const ModelSpec v3 = *ReadShape("deepseek-v3");
-  CHECK(v3.latent->q_rank == 1536);
+  CHECK(v3.latent.value_or(LatentSpec{}).q_rank == 1536);
   CHECK(v3.n_unused_layers == 1);
   CHECK((!v3.layers[2].has_experts && v3.layers[3].has_experts));
-  CHECK((v3.experts.sigmoid->n_groups == 8 && v3.experts.sigmoid->n_used_groups == 4));
-  CHECK(v3.experts.sigmoid->factor == 2.5f);
+  const SigmoidRouting routing = v3.experts.sigmoid.value_or(SigmoidRouting{});
+  CHECK((routing.n_groups == 8 && routing.n_used_groups == 4 && routing.factor == 2.5f));
   CHECK(v3.quantization.method == QuantMethod::kFp8);
   CHECK(v3.WeightsOfEveryRow(v3.layers[0]) == Approx(187.1e6 + 3.0 * 7168 * 18432).epsilon(1e-3));
   const ModelSpec k2 = *ReadShape("kimi-k2");
   CHECK((k2.experts.n_experts == 384 && k2.n_heads == 64));
-  CHECK(k2.experts.sigmoid->n_groups == 1);
+  CHECK((k2.experts.sigmoid && k2.experts.sigmoid->n_groups == 1));
   CHECK((k2.ropes[0].beta_fast == 1 && k2.ropes[0].factor == 32));
 }
 
@@ -696,20 +698,21 @@ TEST_CASE("Nemotron-H 8B and Nano 2, as published: each layer is one part") {
   CHECK((attention.has_attention() && !attention.has_mlp && attention.rope == -1));
   CHECK((spec.mlp_width(mlp) == 21504 && spec.mlp_width(mamba) == 0));
   CHECK((!spec.gated_mlp && spec.activation == Activation::kReluSquared));
-  const RecurrentShape& shape = spec.recurrent->shape;
+  const RecurrentShape shape = spec.recurrent.value_or(RecurrentSpec{}).shape;
   CHECK(shape.is_state_space());
   CHECK(shape.projected_width() == 2 * 8192 + 2 * 8 * 128 + 128);
   CHECK(shape.state_elements() == 3 * (8192 + 2 * 8 * 128) + 8192 * 128);
   CHECK(shape.norm_group() == 1024);
   CHECK(spec.head_dim == 128);
-  CHECK(ReadShape("nemotron-nano-9b-v2")->recurrent->shape.value_dim == 80);
+  const ModelSpec nano = *ReadShape("nemotron-nano-9b-v2");
+  CHECK(nano.recurrent.value_or(RecurrentSpec{}).shape.value_dim == 80);
 }
 
 TEST_CASE("Nemotron 3 Nano, as published: experts without gates") {
   const ModelSpec spec = *ReadShape("nemotron-3-nano-30b-a3b");
   CHECK((spec.layers[1].has_experts && spec.mlp_width(spec.layers[1]) == 0));
   CHECK((spec.experts.n_experts == 128 && spec.experts.n_used == 6));
-  CHECK(spec.experts.sigmoid->factor == 2.5f);
+  CHECK(spec.experts.sigmoid.value_or(SigmoidRouting{}).factor == 2.5f);
   CHECK(spec.shared_expert.intermediate_size == 3712);
   CHECK(spec.WeightsOfExperts() == 2.0 * 2688 * 1856 * 128);
 }
