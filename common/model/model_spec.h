@@ -102,8 +102,8 @@ struct HeadShape {
   int32_t n_heads = 0;
   int32_t n_kv_heads = 0;
   int32_t head_dim = 0;
-  // Of what attention adds up: head_dim or, with latents, the numbers of a latent without its
-  // rotated part.
+  // Attention adds up vectors of this size: head_dim or, with latents, the numbers of a latent
+  // without its rotated part.
   int32_t value_dim = 0;
   KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
 

@@ -24,6 +24,13 @@ inline Encoding Grouped(Code code, DType scale, int32_t group, bool has_zeros = 
   return encoding;
 }
 
+// FP8 with a scale per 128 x 128 block.
+inline Encoding Fp8Blocks() {
+  Encoding encoding = Grouped(Code::kFp8, DType::kF32, 128);
+  encoding.rows_share_scales = true;
+  return encoding;
+}
+
 // Rows of blocks with random codes, and scales that keep the weights near 1 / sqrt(cols).
 inline std::vector<uint8_t> RandomBlocks(Code type, size_t rows, size_t cols, uint32_t seed) {
   std::mt19937 random(seed);

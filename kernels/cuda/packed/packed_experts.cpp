@@ -22,8 +22,8 @@ bool KeepsPackedExperts(const Encoding& encoding, int32_t cols) {
 // The matrices of one product.
 struct PackedExperts::Weights {
   const void* const* table;  // their memory
-  // Of the first one's parts. Empty: the matrices are not packed, because their inputs are no
-  // multiple of what packing needs.
+  // The parts of the first matrix. There are none if the matrices are not packed, because their
+  // number of inputs is no multiple of what packing needs.
   std::vector<PackedPlace> places;
   const unsigned char* first;  // the first one's memory
   int32_t rows, cols;

@@ -21,13 +21,6 @@ struct Form {
   int32_t hidden, width;
 };
 
-Encoding Fp8Blocks() {
-  Encoding encoding(kFp8);
-  encoding.group = 128;
-  encoding.rows_share_scales = true;
-  return encoding;
-}
-
 // Gate and up of one encoding are one part, else two.
 std::vector<Form> Forms() {
   const Encoding int4 = Grouped(kInt4, DType::kF16, 128, true);

@@ -12,12 +12,6 @@ namespace {
 
 using enum Code;
 
-Encoding Fp8Blocks() {
-  Encoding encoding(kFp8);
-  encoding.group = 128;
-  encoding.rows_share_scales = true;
-  return encoding;
-}
 Encoding Fp8Tensor() {
   Encoding encoding(kFp8);
   encoding.rows_share_scales = true;
