@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every test of the project, starting from a bare machine.
-#   tests/run.sh              all stages
+#   tests/run.sh              all stages but "long"
 #   tests/run.sh cpu lint     some of: lint cpu cluster chart deploy quickstart cuda debug tsan
+#   tests/run.sh long         tests that repeat what others show, for more models, stages or faults
 #   tests/run.sh --gpu        only the tests that need a GPU
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -163,7 +164,7 @@ py() { # ARGS...
 # Many of these tests wait for programs, so there are more processes than cores. A file's tests stay together, because
 # they share servers; the files start in the order given.
 py_side_by_side() { # ARGS...
-  py -n $((jobs + 2)) --dist loadfile --no-loadscope-reorder -m "not alone" "$@"
+  py -n $((jobs + 2)) --dist loadfile --no-loadscope-reorder -m "not alone and not long" "$@"
 }
 
 clang_format() {
@@ -185,9 +186,13 @@ stage_lint() {
   check "clang-tidy" tests/lint/clang.py tidy --changed --most 8 || true
 }
 
+# The parts whose numbers depend on the optimiser. The stage "debug" runs all unit tests, "long" runs all of this build.
 stage_cpu() {
-  build cpu all || return 0
-  check "cpu" ctests build/cpu || true
+  build cpu stagecoach stagecoach-worker stagecoach-router common/encoding/all kernels/all worker/all tests/all || return 0
+  local part
+  for part in common/encoding kernels worker tests; do
+    check "cpu $part" ctests "build/cpu/$part" || true
+  done
 }
 
 stage_cluster() {
@@ -204,6 +209,13 @@ stage_cluster() {
   check "cluster" py_side_by_side tests/monitoring tests/gpu/test_smoke.py tests/clients tests/cluster tests/checkpoints \
     tests/gpu tests/layering deploy/demo-model-training || true
   check "cluster alone" py -m alone tests/cluster || true
+}
+
+stage_long() {
+  build cpu all || return 0
+  check "cpu" ctests build/cpu || true
+  venv
+  check "long" py -n $((jobs + 2)) --dist loadfile -m long tests/cluster || true
 }
 
 # Tests the chart: renders it, validates it against the API's definitions, and runs its programs as it specifies.
@@ -277,9 +289,9 @@ wanted=("$@")
 [ "${1:-}" != --gpu ] || wanted=(gpu)
 [ ${#wanted[@]} -gt 0 ] || wanted=("${STAGES[@]}")
 for stage in "${wanted[@]}"; do
-  case " ${STAGES[*]} gpu " in
+  case " ${STAGES[*]} long gpu " in
     *" $stage "*) ;;
-    *) echo "tests/run.sh: no stage '$stage'; there are: ${STAGES[*]}" >&2; exit 2 ;;
+    *) echo "tests/run.sh: no stage '$stage'; there are: ${STAGES[*]} long" >&2; exit 2 ;;
   esac
 done
 

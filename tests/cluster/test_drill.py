@@ -2,6 +2,7 @@
 import json
 import subprocess
 
+import pytest
 from harness import DEMO_MODEL, STAGECOACH, START_TIMEOUT_S
 
 
@@ -10,6 +11,7 @@ def drill(*flags):
     return subprocess.run(command, capture_output=True, text=True, timeout=2 * START_TIMEOUT_S)
 
 
+@pytest.mark.long
 def test_all_streams_are_identical_after_each_fault():
     ended = drill("--stages", 3, "--stall-limit", 2, "--json")
     assert ended.returncode == 0, ended.stderr

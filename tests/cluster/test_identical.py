@@ -36,7 +36,8 @@ def base(request):
 
 
 @pytest.mark.parametrize("model,scenario", [
-    pytest.param(model, scenario, id=f"{model}-{scenario['name']}") for model in MODELS for scenario in PLAN["scenario"]
+    pytest.param(model, scenario, id=f"{model}-{scenario['name']}",
+                 marks=() if model in PLAN["kv_layouts"] else pytest.mark.long) for model in MODELS for scenario in PLAN["scenario"]
     if model in PLAN["kv_layouts"] or scenario.get("every_model")])
 def test_identical(model, scenario, base):
     expected = base(model)

@@ -52,7 +52,7 @@ def lose(cluster, expected, stages, number):
     return cluster.log()[said_before:]
 
 
-@pytest.mark.parametrize("stage", range(STAGES))
+@pytest.mark.parametrize("stage", [0, *(pytest.param(stage, marks=pytest.mark.long) for stage in range(1, STAGES))])
 def test_streams_go_on_with_the_kv_cache_of_a_killed_stage(cluster, expected, stage):
     said = lose(cluster, expected, [stage], signal.SIGKILL)
     assert RESTORED.findall(said) == ["with"]

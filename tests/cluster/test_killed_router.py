@@ -114,7 +114,7 @@ def test_router_and_stage_at_once(cluster, expected):
 LONG = ["--temperature", "1", "--seed", "11", "--max-tokens", "600", "--ignore-eos"]
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("protocol", ["grpc", pytest.param("http", marks=pytest.mark.long)])
 @pytest.mark.parametrize("question", [["generate", "--prompt", PROMPT.format(9, 5), "--echo"], ["generate", "--chat", "Who are you?"],
                                       ["generate", "--prompt", PROMPT.format(9, 5), "--n", "2"], ["chat"]], ids=lambda q: q[-1])
 def test_the_command_line_goes_on(cluster, question, protocol):

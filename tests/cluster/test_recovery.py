@@ -44,8 +44,9 @@ def assert_recovers(cluster, all_requests, expected, fault, await_moment):
     assert metric(cluster, "stagecoach_pipeline_recovering") == 0
 
 
-@pytest.mark.parametrize("fault,stage", [*(("kill", stage) for stage in range(STAGES)), ("stop", 1), ("wedge", 2), ("two", 2),
-                                         ("again", 0), ("stop_again", 0)])
+@pytest.mark.parametrize("fault,stage", [("kill", 0), ("stop", 1), ("wedge", 2), ("two", 2), ("again", 0),
+                                         *(pytest.param("kill", stage, marks=pytest.mark.long) for stage in range(1, STAGES)),
+                                         pytest.param("stop_again", 0, marks=pytest.mark.long)])
 def test_streams_outlive_lost_stages(cluster, expected, fault, stage):
     assert_recovers(cluster, requests(N_STREAMS, N_TOKENS), expected, lambda: FAULTS[fault](cluster, stage),
                     lambda streams: streams.await_messages(3))

@@ -69,7 +69,7 @@ def assert_drained(cluster, workers):
     assert "takes its place" not in cluster.log()
 
 
-@pytest.mark.parametrize("how", [[], ["--move"]])
+@pytest.mark.parametrize("how", [pytest.param([], marks=pytest.mark.long), ["--move"]])
 def test_a_replica_is_drained_under_load(control, expected, how):
     with make_cluster(control) as cluster:
         with Streams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:

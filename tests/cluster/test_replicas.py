@@ -78,7 +78,7 @@ def test_every_stage_of_every_replica_is_shown(cluster):
     assert sorted(set(names)) == sorted(names), "a metric is declared twice"
 
 
-@pytest.mark.parametrize("worker", range(WORKERS))
+@pytest.mark.parametrize("worker", [0, *(pytest.param(worker, marks=pytest.mark.long) for worker in range(1, WORKERS))])
 def test_streams_of_a_killed_pipeline_go_on_at_another(cluster, expected, worker):
     run_with(cluster, expected, lambda workers: os.kill(workers[worker], signal.SIGKILL))
 

@@ -30,7 +30,7 @@ async def tokens_while_both_wait(cluster, quiet_connections, n_served):
     return {tenant: after[tenant] - before[tenant] for tenant in after}
 
 
-@pytest.mark.parametrize("weights", [(1, 1), (1, 3), (3, 1)])
+@pytest.mark.parametrize("weights", [pytest.param((1, 1), marks=pytest.mark.long), (1, 3), pytest.param((3, 1), marks=pytest.mark.long)])
 def test_a_flood_leaves_the_other_tenant_its_share(tmp_path, weights):
     with serve(tmp_path, weights, "--max-sequences", "8") as cluster:
         tokens = asyncio.run(tokens_while_both_wait(cluster, quiet_connections=24, n_served=60))
