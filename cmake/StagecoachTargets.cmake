@@ -58,7 +58,7 @@ endif()
 # stagecoach_library(NAME [NO_UNITY] [NO_PRECOMPILED] [OPTIMIZED] SOURCES... DEPS...): a static library
 # `stagecoach_NAME`, alias stagecoach::NAME. Includes are relative to the repository's root: #include "common/check.h".
 # NO_UNITY: its sources define the same names. NO_PRECOMPILED: it has compiler options of its own. OPTIMIZED: its tests
-# would take minutes in sanitizers' builds, which optimise nothing else.
+# would take minutes in the debug build with sanitizers, which optimises nothing else.
 function(stagecoach_library name)
   cmake_parse_arguments(ARG "NO_UNITY;NO_PRECOMPILED;OPTIMIZED" "" "SOURCES;DEPS" ${ARGN})
   add_library(stagecoach_${name} STATIC ${ARG_SOURCES})
@@ -69,7 +69,7 @@ function(stagecoach_library name)
   target_include_directories(stagecoach_${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(stagecoach_${name} PUBLIC ${ARG_DEPS})
   if(ARG_OPTIMIZED AND STAGECOACH_SANITIZE)
-    target_compile_options(stagecoach_${name} PRIVATE -O1)
+    target_compile_options(stagecoach_${name} PRIVATE "$<$<CONFIG:Debug>:-O1>")
   elseif(NOT ARG_NO_PRECOMPILED)
     stagecoach_use_precompiled(stagecoach_${name} stagecoach_precompiled_library)
   endif()
