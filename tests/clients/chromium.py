@@ -78,6 +78,10 @@ class Browser:
     def text(self, selector):
         return self.one(selector).text
 
+    def texts(self, selector):
+        """The texts of all elements, read at once: the page may replace them at any time."""
+        return self.run("return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText)", selector)
+
     def click(self, selector):
         self.one(selector).click()
 

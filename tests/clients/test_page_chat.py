@@ -20,7 +20,7 @@ def question(text=QUESTION):
 
 
 def titles(page):
-    return [one.text for one in page.all("#chat-list .open")]
+    return page.texts("#chat-list .open")
 
 
 def test_a_conversation(page, cluster):

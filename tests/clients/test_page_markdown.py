@@ -48,8 +48,8 @@ def test_markdown_of_a_stream(page):
     assert markup(page, "h2") == "Lines"
     assert (markup(page, "strong"), markup(page, "em"), markup(page, "del")) == ("Red", "Blue", "or Green")
     assert markup(page, "p code") == "by coach"
-    assert [item.text.split("\n")[0] for item in page.all(".assistant .text li")] == ["☑ one", "two", "deep"]
-    assert [cell.text for cell in page.all(".assistant td")] == ["Red", "07:45"]
+    assert [item.split("\n")[0] for item in page.texts(".assistant .text li")] == ["☑ one", "two", "deep"]
+    assert page.texts(".assistant td") == ["Red", "07:45"]
     assert page.one(".assistant td:last-child").value_of_css_property("text-align") == "right"
     assert markup(page, "blockquote") == "a quote"
     assert markup(page, "pre code") == 'a = "<b>"'

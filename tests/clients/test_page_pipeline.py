@@ -27,11 +27,11 @@ def served(address, n_tokens):
 
 
 def trouble(page):
-    return [one.text for one in page.all(".stage .trouble")]
+    return page.texts(".stage .trouble")
 
 
 def test_the_pipeline_at_work(page):
-    assert [stage.text.split("\n")[0] for stage in page.all(".stage b")] == ["Stage 0", "Stage 1"]
+    assert [stage.split("\n")[0] for stage in page.texts(".stage b")] == ["Stage 0", "Stage 1"]
     assert "demo-model" in page.text("#model")
     assert page.text("#state") == "ready"
     page.new_chat(max_tokens="1500")
@@ -46,7 +46,7 @@ def test_the_pipeline_at_work(page):
     page.answer()
     page.wait(lambda: not page.all("#pipeline.working"))
     assert page.text("#running") == "0"
-    assert [cell.text for cell in page.all("#tiers th[scope=row]")] == ["Device"]
+    assert page.texts("#tiers th[scope=row]") == ["Device"]
     assert page.text("#no-recovery") == "No stage was lost."
 
 
@@ -58,7 +58,7 @@ def test_stages_of_replicas(page):
                 const loss = { replica: 2, stage: 1, began: 1, seconds: 1, phase: "load", kv_kept: null, reason: "" };
                 showStatus({ ...status, stages, recoveries: [loss] }, performance.now())""")
     names = ["Replica 0, stage 0", "Replica 0, stage 1", "Replica 2, stage 0", "Replica 2, stage 1"]
-    assert [one.text for one in page.all(".stage b")] == names
+    assert page.texts(".stage b") == names
     assert trouble(page) == ["", "", "", "lost: loads its layers"]
     assert page.text("#recoveries li span") == "Stage 1 of replica 2 was lost, and loads its layers."
 
