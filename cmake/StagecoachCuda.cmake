@@ -2,6 +2,8 @@
 option(STAGECOACH_CUDA "Build the workers' kernels for NVIDIA GPUs" OFF)
 set(STAGECOACH_CUDA_HEAD_DIMS "64;80;96;128;256" CACHE STRING
     "Head sizes with attention on the tensor cores; others are slow")
+set(STAGECOACH_CUDA_SOFTCAPS "false;true" CACHE STRING
+    "Hopper's prefill attention: without and with a soft cap of the scores (Gemma 2); others are slower")
 if(NOT STAGECOACH_CUDA)
   return()
 endif()

@@ -26,6 +26,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   add_compile_options("$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>")
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Members and functions with the annotations of common/mutex.h are used under their locks.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>")
+  # libstdc++ 12's own std::stable_sort calls a function that it declares deprecated.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-deprecated-declarations>")
+endif()
+
 # A newer compiler warns of more: with one that is not tested here, a warning never breaks a build.
 option(STAGECOACH_WERROR "Warnings are errors with gcc up to 13 and clang up to 19 (our presets)" OFF)
 if(STAGECOACH_WERROR AND

@@ -11,6 +11,18 @@ unset MAKEFLAGS
 
 readonly STAGES=(lint cpu cluster chart deploy quickstart cuda debug tsan)
 readonly LOGS=build/test-logs
+
+# Each unit test runs in one build, because compiling takes longer than testing: where numbers or much work matter in the
+# release build, where input from outside is read under ASan, where threads meet under TSan. "long" runs all of them in
+# the first two.
+readonly RELEASE_TESTS=(kernels_host_test kernels_reference_test kernels_cpu_test kernels_cuda_emulated_test encoding_test
+  model_test scheduler_test golden_test)
+readonly ASAN_TESTS=(common_test trace_test gguf_test redis_test text_test fd_store_test metrics_test rpc_test flight_test
+  serve_flags_test model_spec_test loader_test router_text_test http_test journal_test kv_events_test router_access_test
+  sizing_test cli_test doctor_test quantize_test plan_test drill_test timeline_test check_test kv_test launch_test bench_test)
+readonly TSAN_TESTS=(frontend_test http_server_test replicas_test succession_test dispatch_test kv_exchange_test
+  kv_store_test worker_service_test stage_test transport_test transport_grpc_test transport_nccl_test)
+readonly PROGRAMS=(stagecoach stagecoach-worker stagecoach-router)
 jobs=$(nproc)
 readonly jobs
 
@@ -99,10 +111,18 @@ build() {
   return 1
 }
 
-ctests() { # DIR ARGS...
-  local dir=$1
+ctests() { # DIR [TEST PROGRAM...]
+  local dir=$1 only=()
   shift
-  ctest --test-dir "$dir" -j $((jobs + 1)) --output-on-failure --no-tests=error "$@"
+  [ $# -eq 0 ] || only=(-R "^($(tr ' ' '|' <<<"$*")): ")
+  ctest --test-dir "$dir" -j $((jobs + 1)) --output-on-failure --no-tests=error "${only[@]}"
+}
+
+# Compares the lists above with the test programs in the files of CMake.
+every_test_is_listed() {
+  diff <(git ls-files -z '*CMakeLists.txt' | xargs -0 cat | tr -s ' \n' ' ' | sed 's/stagecoach_test( \?/\n&/g' |
+    sed -n 's/^stagecoach_test( \?\(\w\+\) .*/\1/p' | sort) \
+    <(printf '%s\n' "${RELEASE_TESTS[@]}" "${ASAN_TESTS[@]}" "${TSAN_TESTS[@]}" | sort)
 }
 
 # venv [DIR REQUIREMENTS]: installs Python packages, by default those of the tests.
@@ -182,21 +202,17 @@ stage_lint() {
   check "ruff" build/venv/bin/ruff check --no-cache --output-format concise || true
   check "layering" python3 tests/layering/check_includes.py . || true
   check "links" python3 tests/docs/links.py || true
-  check "thread safety" tests/lint/clang.py thread-safety || true
-  check "clang-tidy" tests/lint/clang.py tidy --changed --most 8 || true
+  check "every test is listed" every_test_is_listed || true
+  check "clang-tidy" tests/lint/clang.py tidy --changed --most 4 || true
 }
 
-# The parts whose numbers depend on the optimiser. The stage "debug" runs all unit tests, "long" runs all of this build.
 stage_cpu() {
-  build cpu stagecoach stagecoach-worker stagecoach-router common/encoding/all kernels/all worker/all tests/all || return 0
-  local part
-  for part in common/encoding kernels worker tests; do
-    check "cpu $part" ctests "build/cpu/$part" || true
-  done
+  build cpu "${PROGRAMS[@]}" "${RELEASE_TESTS[@]}" || return 0
+  check "cpu" ctests build/cpu "${RELEASE_TESTS[@]}" || true
 }
 
 stage_cluster() {
-  build cpu stagecoach stagecoach-worker stagecoach-router || return 0
+  build cpu "${PROGRAMS[@]}" || return 0
   venv
   command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
   go_tool github.com/rakyll/hey@v0.1.4
@@ -215,12 +231,19 @@ stage_long() {
   build cpu all || return 0
   check "cpu" ctests build/cpu || true
   venv
-  check "long" py -n $((jobs + 2)) --dist loadfile -m long tests/cluster || true
+  check "long" py -n $((jobs + 2)) --dist loadfile -m long tests/cluster tests/clients || true
+  build debug all || return 0
+  sanitize_addresses
+  check "debug" ctests build/debug || true
+}
+
+sanitize_addresses() {
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
 }
 
 # Tests the chart: renders it, validates it against the API's definitions, and runs its programs as it specifies.
 stage_chart() {
-  build cpu stagecoach stagecoach-worker stagecoach-router || return 0
+  build cpu "${PROGRAMS[@]}" || return 0
   venv
   go_tool helm.sh/helm/v3/cmd/helm@v3.22.0
   go_tool github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
@@ -232,7 +255,7 @@ stage_chart() {
 
 # Tests the parts of a release: bundle, units, Compose file.
 stage_deploy() {
-  build cpu stagecoach stagecoach-worker stagecoach-router || return 0
+  build cpu "${PROGRAMS[@]}" || return 0
   venv
   check "deploy" py tests/release || true
 }
@@ -245,14 +268,14 @@ stage_quickstart() {
 # minutes.
 stage_cuda() {
   check "cuda toolkit" deploy/cuda-toolkit.sh || return 0
-  build cuda-ci kernels_cuda_test kernels_cuda_bench transport_nccl_gpu_test transport_nccl_bench stagecoach-worker || return 0
+  build cuda-ci kernels_cuda_test transport_nccl_gpu_test stagecoach-worker || return 0
   passed=$((passed + 1))
 }
 
 stage_gpu() {
   command -v nvcc >/dev/null || deploy/cuda-toolkit.sh
   build cuda kernels_cuda_test kernels_cuda_bench golden_cuda_test transport_nccl_gpu_test transport_nccl_bench \
-    stagecoach stagecoach-worker stagecoach-router || return 0
+    "${PROGRAMS[@]}" || return 0
   check "gpu kernels" build/cuda/bin/kernels_cuda_test || true
   check "gpu golden" build/cuda/bin/golden_cuda_test || true
   check "gpu links" build/cuda/bin/transport_nccl_gpu_test || true
@@ -263,11 +286,12 @@ stage_gpu() {
   fi
 }
 
-# Address and undefined-behaviour sanitizers, including leaks.
+# Address and undefined-behaviour sanitizers, including leaks. The compiler is clang, which needs half of gcc's time here
+# and checks the use of locks.
 stage_debug() {
-  build debug all || return 0
-  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
-  check "debug" ctests build/debug || true
+  build debug "${PROGRAMS[@]}" "${ASAN_TESTS[@]}" || return 0
+  sanitize_addresses
+  check "debug" ctests build/debug "${ASAN_TESTS[@]}" || true
   venv
   STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
     check "debug cluster" py_side_by_side tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py \
@@ -278,10 +302,9 @@ stage_debug() {
 }
 
 stage_tsan() {
-  build tsan router/all worker/all || return 0
+  build tsan "${TSAN_TESTS[@]}" || return 0
   export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions='$PWD/cmake/tsan.supp' halt_on_error=1"
-  check "tsan router" ctests build/tsan/router || true
-  check "tsan worker" ctests build/tsan/worker || true
+  check "tsan" ctests build/tsan "${TSAN_TESTS[@]}" || true
 }
 
 mkdir -p "$LOGS"

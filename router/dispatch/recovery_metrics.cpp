@@ -9,7 +9,7 @@ namespace stagecoach::router {
 
 std::vector<prometheus::MetricFamily> RecoveryCollector::FamiliesOf(
     const PipelineKeeper::Report& report) const {
-  const auto family = [this](std::string name, std::string help, prometheus::MetricType type) {
+  const auto family = [](std::string name, std::string help, prometheus::MetricType type) {
     prometheus::MetricFamily made;
     made.name = std::move(name);
     made.help = std::move(help);

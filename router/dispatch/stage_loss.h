@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
@@ -36,7 +35,7 @@ inline constexpr char kStageLossPayload[] = "stagecoach/stage_loss";
 inline absl::Status WithLoss(absl::Status status, const StageLoss& loss) {
   std::string bytes(sizeof(loss), '\0');
   std::memcpy(bytes.data(), &loss, sizeof(loss));
-  status.SetPayload(kStageLossPayload, absl::Cord(std::move(bytes)));
+  status.SetPayload(kStageLossPayload, absl::Cord(absl::string_view(bytes)));
   return status;
 }
 

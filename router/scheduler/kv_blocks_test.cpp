@@ -264,7 +264,6 @@ TEST_CASE("Nothing is cached if the prefix cache is off") {
 TEST_CASE("The free fraction is that of the scarcest group") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}, {.window = 8, .n_blocks = 4}}, 32);
   BlockTables tables(2);
-  RememberedPrefix prefix;
   v1::SlotDelta delta;
   kv.Grow(tables, 32, delta);
   REQUIRE(kv.FreeFraction() == 0.5);
