@@ -235,6 +235,9 @@ stage_long() {
   build debug all || return 0
   sanitize_addresses
   check "debug" ctests build/debug || true
+  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
+    check "debug long" py_side_by_side tests/clients/test_cli.py tests/clients/test_http_api.py \
+    tests/clients/test_http_access.py tests/clients/test_resume.py || true
 }
 
 sanitize_addresses() {
@@ -294,9 +297,8 @@ stage_debug() {
   check "debug" ctests build/debug "${ASAN_TESTS[@]}" || true
   venv
   STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
-    check "debug cluster" py_side_by_side tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py \
-    tests/clients/test_http_wire.py tests/clients/test_http_api.py tests/clients/test_http_access.py \
-    tests/clients/test_keep_alive.py tests/clients/test_resume.py || true
+    check "debug cluster" py_side_by_side tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py \
+    tests/clients/test_http_wire.py tests/clients/test_keep_alive.py || true
   STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
     check "debug cluster alone" py -m alone tests/cluster/test_lifecycle.py || true
 }

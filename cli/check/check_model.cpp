@@ -14,6 +14,7 @@
 #include "cli/check/model_facts.h"
 #include "common/config/kv_tiers.h"
 #include "common/config/load_config.h"
+#include "common/env_switch.h"
 #include "common/host_memory.h"
 #include "common/model/device_support.h"
 #include "common/model/model_spec.h"
@@ -119,8 +120,13 @@ class Checker {
     if (const absl::Status config = CheckLoadConfig(options_.config); !config.ok()) {
       Problem(Part::kModel, config);
     }
-    if (options_.on_gpus && QuantizeTo(options_.config) && spec.experts.n_experts > 0) {
-      Problem(Part::kModel, "--quantize: only CPUs keep the weights of experts quantized so far");
+    if (options_.on_gpus && QuantizeTo(options_.config) && spec.experts.n_experts > 0 &&
+        !IsSwitched(kPackedExpertsSwitch, "on")) {
+      Problem(
+          Part::kModel,
+          fmt::format("--quantize: GPUs keep the weights of experts quantized only with {}=on in "
+                      "the environment",
+                      kPackedExpertsSwitch));
     }
     std::vector<Storage> stored;
     if (options_.config.load_format() != v1::LOAD_FORMAT_DUMMY) {

@@ -5,11 +5,14 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
 
+#include "absl/cleanup/cleanup.h"
 #include "cli/check/model_facts.h"
+#include "common/env_switch.h"
 #include "common/model/model_spec.h"
 #include "common/temp_dir.h"
 
@@ -272,7 +275,7 @@ TEST_CASE("a model that runs on CPUs only has a note, and a problem on GPUs") {
   CHECK(Parts(CheckModel(options)) == std::vector<Part>{Part::kConfig});
 }
 
-TEST_CASE("GPUs quantize all but models with experts") {
+TEST_CASE("GPUs quantize models with experts only if these stay packed") {
   CheckOptions options{.on_gpus = true};
   options.config.set_quantize(v1::QUANTIZE_INT4);
   const Checkpoint dense("llama3"), experts("mixtral");
@@ -282,6 +285,11 @@ TEST_CASE("GPUs quantize all but models with experts") {
   const ModelReport report = CheckModel(options);
   REQUIRE(report.problems.size() == 1);
   CHECK_THAT(report.problems[0].text, ContainsSubstring("--quantize"));
+  {
+    setenv(kPackedExpertsSwitch, "on", /*overwrite=*/1);
+    const absl::Cleanup restore = [] { unsetenv(kPackedExpertsSwitch); };
+    CHECK(CheckModel(options).ok());
+  }
   options.on_gpus = false;
   CHECK(CheckModel(options).ok());
 }

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "common/check.h"
+#include "common/env_switch.h"
 #include "common/laps.h"
 #include "common/mutex.h"
 #include "common/status.h"
@@ -65,12 +65,6 @@ class CudaRecording final : public Recording {
 // bits.
 constexpr int kNumericsVersion = 3;
 
-// Whether the environment variable has this value.
-bool IsSwitched(const char* variable, std::string_view value) {
-  const char* const found = std::getenv(variable);
-  return found != nullptr && found == value;
-}
-
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(const CudaOptions& options)
@@ -121,7 +115,7 @@ class CudaOps final : public Ops {
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
     // Off: to compare.
     stream_.groups_gemms = stream_.is_hopper && !IsSwitched("STAGECOACH_GROUPED_GEMM", "off");
-    packs_experts_ = IsSwitched("STAGECOACH_PACKED_EXPERTS", "on");
+    packs_experts_ = IsSwitched(kPackedExpertsSwitch, "on");
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
     for (cudaEvent_t& event : marks_) {
