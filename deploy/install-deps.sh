@@ -13,11 +13,10 @@ packages=(
   prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libedit-dev libssl-dev libsqlite3-dev libhiredis-dev
   libxxhash-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libtomlplusplus-dev
 )
-test_packages=(git python3-venv clang-format-19 clang-19 clang-tidy-19 libclang-rt-19-dev llvm-19 curl openssl iproute2 iptables
-  redis-server)
+fuzz_packages=(clang-19 libclang-rt-19-dev llvm-19)
+test_packages=(git python3-venv "${fuzz_packages[@]}" clang-format-19 clang-tidy-19 curl openssl iproute2 iptables redis-server)
 # For the web page's tests: downloads 124 MB. Ubuntu has Chromium only as a snap.
 page_packages=(chromium chromium-driver fonts-dejavu-core)
-fuzz_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
 say() { echo "install-deps: $*"; }
 die() { echo "install-deps: error: $*" >&2; exit 1; }

@@ -231,13 +231,17 @@ stage_long() {
   build cpu all || return 0
   check "cpu" ctests build/cpu || true
   venv
-  check "long" py -n $((jobs + 2)) --dist loadfile -m long tests/cluster tests/clients || true
+  check "long" py -n $((jobs + 2)) --dist loadfile -m long tests/cluster || true
   build debug all || return 0
   sanitize_addresses
   check "debug" ctests build/debug || true
-  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
-    check "debug long" py_side_by_side tests/clients/test_cli.py tests/clients/test_http_api.py \
+  with_debug_programs check "debug long" py_side_by_side tests/clients/test_cli.py tests/clients/test_http_api.py \
     tests/clients/test_http_access.py tests/clients/test_resume.py || true
+}
+
+# Calls a command whose tests start the programs of that build, which start slowly.
+with_debug_programs() {
+  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 "$@"
 }
 
 sanitize_addresses() {
@@ -296,11 +300,9 @@ stage_debug() {
   sanitize_addresses
   check "debug" ctests build/debug "${ASAN_TESTS[@]}" || true
   venv
-  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
-    check "debug cluster" py_side_by_side tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py \
+  with_debug_programs check "debug cluster" py_side_by_side tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py \
     tests/clients/test_http_wire.py tests/clients/test_keep_alive.py || true
-  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
-    check "debug cluster alone" py -m alone tests/cluster/test_lifecycle.py || true
+  with_debug_programs check "debug cluster alone" py -m alone tests/cluster/test_lifecycle.py || true
 }
 
 stage_tsan() {
