@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "common/user_folder.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -100,13 +101,8 @@ absl::StatusOr<ConfigFile> ReadConfigFile(const std::string& path) {
 }
 
 std::string DefaultConfigPath() {
-  const auto folder_of = [](const char* variable) -> std::filesystem::path {
-    const char* const value = std::getenv(variable);
-    return value == nullptr ? "" : value;
-  };
-  std::filesystem::path base = folder_of("XDG_CONFIG_HOME");
-  if (base.empty() && !folder_of("HOME").empty()) base = folder_of("HOME") / ".config";
-  return base.empty() ? "" : (base / "stagecoach" / "config.toml").string();
+  const std::filesystem::path folder = UserFolder("XDG_CONFIG_HOME", ".config");
+  return folder.empty() ? "" : (folder / "config.toml").string();
 }
 
 }  // namespace stagecoach::cli

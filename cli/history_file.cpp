@@ -2,21 +2,17 @@
 
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <filesystem>
+
+#include "common/user_folder.h"
 
 namespace stagecoach::cli {
 
 namespace fs = std::filesystem;
 
 std::string DefaultHistoryPath() {
-  const auto folder_of = [](const char* variable) -> fs::path {
-    const char* const value = std::getenv(variable);
-    return value == nullptr ? "" : value;
-  };
-  fs::path base = folder_of("XDG_STATE_HOME");
-  if (base.empty() && !folder_of("HOME").empty()) base = folder_of("HOME") / ".local" / "state";
-  return base.empty() ? "" : (base / "stagecoach" / "history").string();
+  const fs::path folder = UserFolder("XDG_STATE_HOME", ".local/state");
+  return folder.empty() ? "" : (folder / "history").string();
 }
 
 bool MakeHistoryFolder(const std::string& path) {

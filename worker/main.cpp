@@ -39,6 +39,7 @@
 #include "worker/make_ops.h"
 #include "worker/make_transport.h"
 #include "worker/service/stage_service.h"
+#include "worker/service/tuning_file.h"
 #include "worker/transport/grpc_transport.h"
 
 namespace stagecoach::worker {
@@ -132,6 +133,11 @@ bool AwaitRelease(const StageService& service, const absl::Notification& release
   return true;
 }
 
+std::string TuningFolder(const WorkerFlags& flags) {
+  if (flags.tuning_folder == "off") return "";
+  return flags.tuning_folder.empty() ? DefaultTuningFolder() : flags.tuning_folder;
+}
+
 int Serve(const Flags& flags, ShutdownSignals& signals) {
   signals.SecondEnds();
   if (const absl::Status status = PlaceOnNumaNodes(flags.numa_node);
@@ -199,7 +205,8 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   DeviceLoss loss(&signals);
   StageService service(
       ops->get(), n_threads, transport, StageModel::Load, {.flight = flight, .spans = spans.get()},
-      [&loss](absl::Status status) { loss.Tell(std::move(status)); }, store ? &*store : nullptr);
+      [&loss](absl::Status status) { loss.Tell(std::move(status)); }, store ? &*store : nullptr,
+      TuningFolder(flags.worker));
   ProbeService probe;
   const auto stage_metrics = std::make_shared<StageCollector>(
       [&service] { return std::vector{std::optional(service.ReadStats())}; },

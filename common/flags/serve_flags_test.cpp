@@ -139,11 +139,13 @@ TEST_CASE("The launcher passes every worker flag on to the workers") {
                      .nccl_settings = {"NCCL_A=1", "NCCL_B=2"},
                      .link_timeout_s = 7};
   flags.disturbance_seed = 8;
+  flags.tuning_folder = "/var/cache/stagecoach";
   const std::vector<std::string> args = ArgsOf(flags, DeclareWorkerFlags);
   CHECK(args == std::vector<std::string>{"--batch-invariant", "--transport", "host",
                                          "--nccl-library", "/lib/nccl.so", "--nccl-interface",
                                          "eth0", "--nccl-setting", "NCCL_A=1", "--nccl-setting",
-                                         "NCCL_B=2", "--link-timeout", "7", "--disturb", "8"});
+                                         "NCCL_B=2", "--link-timeout", "7", "--tuning-cache",
+                                         "/var/cache/stagecoach", "--disturb", "8"});
   WorkerFlags parsed;
   CLI::App app;
   FlagTable table(app);

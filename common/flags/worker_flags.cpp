@@ -47,6 +47,11 @@ void DeclareWorkerFlags(FlagTable& table, WorkerFlags& flags) {
                 "On GPUs: memory that the KV cache leaves to other processes, such as 2GiB; more "
                 "than what --memory-fraction leaves");
   table
+      .Add("--tuning-cache", flags.tuning_folder,
+           "On GPUs: folder that keeps what autotuning has found, so that later starts are faster "
+           "(default: stagecoach in $XDG_CACHE_HOME or ~/.cache); \"off\": every start tunes")
+      ->type_name("FOLDER");
+  table
       .Add("--disturb", flags.disturbance_seed,
            "For tests on a GPU: seed of random delays on every stream; unwritten memory, KV "
            "blocks and link slots are filled with NaN. 0: off")

@@ -24,6 +24,7 @@ struct WorkerFlags {
   // For GPUs. Tests use it to randomize the timing of concurrent work; 0: off.
   uint64_t disturbance_seed = 0;
   uint64_t reserved_bytes = 0;  // of a GPU's memory, left to other processes
+  std::string tuning_folder;    // for GPUs; empty: the user's; "off": none
 };
 
 void DeclareWorkerFlags(FlagTable& table, WorkerFlags& flags);

@@ -95,13 +95,17 @@ class Server:
         self.env = environment(bin_dir, device == "cuda") | dict(spec.env)
         self._command = [str(bin_dir / "stagecoach"), "serve", str(model_dir), "--device", device, "--stages", str(spec.stages),
                          "--prefix-cache", spec.prefix_cache, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                         "--flight-recorder", "off", *more, *spec.flags]
+                         "--flight-recorder", "off", *self._default_flags(), *more, *spec.flags]
         # The command for result lines; it has no paths of this machine.
         self.command = " ".join([str(spec), "--device", device, *more])
         self._gpus = gpus
         self._wants_nccl = wants_nccl
         self.process = None
         self.children = []
+
+    def _default_flags(self):
+        """Without a folder that the spec names, a start must not depend on the ones before."""
+        return () if "--tuning-cache" in self.spec.flags else ("--tuning-cache", "off")
 
     def start(self, limit_s):
         self._log = open(self.log_path, "w")

@@ -1,7 +1,7 @@
 """Model folders by name: golden models and the demo model unchanged, large shapes created on demand.
 
-A large shape is a config.json and a golden model's tokenizer, enough for `--load-format dummy`; "gemma2-27b" has random
-weights in 12 files (54.5 GB).
+A large shape is a config.json and a golden model's tokenizer, enough for `--load-format dummy`; those in CHECKPOINTS have
+random weights in files.
 """
 import json
 import pathlib
@@ -14,11 +14,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
 DEMO = ROOT / "deploy" / "demo-model"
 RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
-LIKE = {"mistral-7b": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt", "opt-13b": "opt", "gemma2-27b": "gemma2",
-        "gpt-oss-20b": "gpt-oss", "gpt-oss-120b": "gpt-oss", "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe"}
+LIKE = {"mistral-7b": "mistral", "mistral-7b-files": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt",
+        "opt-13b": "opt", "gemma2-27b": "gemma2", "gpt-oss-20b": "gpt-oss", "gpt-oss-120b": "gpt-oss",
+        "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe"}
 PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json"
              for name in ("gpt-oss-20b", "gpt-oss-120b", "qwen3.6-27b", "qwen3.6-35b-a3b")}
-CHECKPOINTS = {"gemma2-27b": 54.5e9}  # bytes
+CHECKPOINTS = {"gemma2-27b": 54.5e9, "mistral-7b-files": 14.5e9}  # bytes
 # Golden models that GPUs refuse (common/model/device_support.cpp).
 CPU_ONLY = {"deepseek-v2", "gemma4-e", "llama4", "llama4-dense", "nemotron-h", "nemotron-h-moe"}
 
@@ -69,7 +70,7 @@ class Models:
                 free = shutil.disk_usage(self._work).free
                 if free < 1.02 * CHECKPOINTS[name]:
                     raise RuntimeError(f"{name} takes {CHECKPOINTS[name] / 1e9:.1f} GB; {self._work} has {free / 1e9:.1f} GB free")
-            shape = ("--config", PUBLISHED[name]) if name in PUBLISHED else ("--shape", name)
+            shape = ("--config", PUBLISHED[name]) if name in PUBLISHED else ("--shape", name.removesuffix("-files"))
             run_to_the_end([sys.executable, RANDOM_CHECKPOINT, GOLDEN / LIKE[name], folder,
                             *(() if self._smoke else shape), *(() if has_weights else ("--config-only",))])
             done.touch()

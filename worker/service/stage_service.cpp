@@ -49,7 +49,8 @@ absl::Status Caught(const Call& call) {
 
 StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                            ModelLoader load, StepObservers observers,
-                           std::function<void(absl::Status)> on_lost, FdStoreClient* store)
+                           std::function<void(absl::Status)> on_lost, FdStoreClient* store,
+                           const std::string& tuning_folder)
     : ops_(ops),
       n_threads_(n_threads),
       transport_(transport),
@@ -57,7 +58,9 @@ StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* tran
       observers_(observers),
       started_unix_ns_(UnixNanoseconds()),
       on_lost_(std::move(on_lost)),
-      kept_(ops, store) {}
+      kept_(ops, store) {
+  if (!tuning_folder.empty()) tuning_.emplace(tuning_folder, *ops);
+}
 
 StageService::~StageService() {
   compiling_.Abandon();

@@ -21,6 +21,7 @@
 #include "worker/model/stage_model.h"
 #include "worker/service/kept_memory.h"
 #include "worker/service/lease_table.h"
+#include "worker/service/tuning_file.h"
 #include "worker/stage/stage_executor.h"
 #include "worker/transport/transport.h"
 
@@ -40,10 +41,12 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // receive the times of the steps. `on_lost` is called once, from any thread, when the process
   // cannot be used any more: an operation failed and Ops::CheckDevice reports that all others will
   // fail, or a thread is blocked for good. `store` holds memory for a replacement of this process;
-  // null: its memory ends with it.
+  // null: its memory ends with it. `tuning_folder` keeps autotuning for later
+  // starts; empty: nothing is kept.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                ModelLoader load = StageModel::Load, StepObservers observers = {},
-               std::function<void(absl::Status)> on_lost = {}, FdStoreClient* store = nullptr);
+               std::function<void(absl::Status)> on_lost = {}, FdStoreClient* store = nullptr,
+               const std::string& tuning_folder = "");
   ~StageService() override;
 
   // Ends the step stream, if one is open. Call it before the server's Shutdown.
@@ -163,6 +166,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   std::vector<uint64_t> kv_blocks_;  // of the cache, by KV group; empty: there is none
   uint64_t n_states_ = 0;            // recurrent states beside the cache
   KeptMemory kept_;
+  std::optional<TuningFile> tuning_;
   std::unique_ptr<StageModel> model_;
   WorkQueue compiling_{2, "prepare"};  // as many threads as a router's concurrent requests
 };

@@ -36,6 +36,27 @@ double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+// Without an earlier start's tuning, this one tunes.
+void UseTuning(const TuningFile& file, kernels::Ops& ops) {
+  const absl::StatusOr<std::string> tuning = file.Read();
+  if (absl::IsNotFound(tuning.status())) return;
+  const absl::Status used = tuning.ok() ? ops.UseTuning(*tuning) : tuning.status();
+  if (used.ok()) {
+    spdlog::info("uses the autotuning of an earlier start ({})", file.path());
+  } else {
+    spdlog::warn("cannot use the autotuning of an earlier start: {}", std::string(used.message()));
+  }
+}
+
+void KeepTuning(const TuningFile& file, const kernels::Ops& ops) {
+  const std::string tuning = ops.Tuning();
+  if (tuning.empty()) return;
+  if (const absl::Status written = file.Write(tuning); !written.ok()) {
+    spdlog::warn("the next start will tune again, because this tuning cannot be kept: {}",
+                 std::string(written.message()));
+  }
+}
+
 }  // namespace
 
 absl::Status StageService::StillWanted(const grpc::ServerContext& context,
@@ -163,11 +184,16 @@ absl::StatusOr<v1::MemoryReport> StageService::FirstSteps(const v1::LoadRequest&
     return report;
   }
   kept_.DropKv();
-  return ProfileMemory(*model_, *ops_, is_last,
-                       {.config = config,
-                        .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
-                        .n_links = n_links,
-                        .times_one_row = request.times_one_row()});
+  if (tuning_) UseTuning(*tuning_, *ops_);
+  SC_ASSIGN_OR_RETURN(
+      v1::MemoryReport report,
+      ProfileMemory(*model_, *ops_, is_last,
+                    {.config = config,
+                     .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
+                     .n_links = n_links,
+                     .times_one_row = request.times_one_row()}));
+  if (tuning_) KeepTuning(*tuning_, *ops_);
+  return report;
 }
 
 void StageService::SetExchange(std::shared_ptr<KvExchange> exchange) {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/kv_block.h"
+#include "common/temp_dir.h"
 #include "worker/service/testing/toy_worker.h"
 #include "worker/stage/testing/late_ops.h"
 
@@ -46,6 +47,18 @@ TEST_CASE("a stage with a vocabulary compiles a grammar in advance") {
   CHECK(prepare("c") == grpc::StatusCode::INVALID_ARGUMENT);
   *request.mutable_token_table() = Table(kToyVocab + 1);
   CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_CASE("a worker starts from the tuning of the one before") {
+  const TempDir folder;
+  const TuningFile file(folder.path(), *MakeLateOps());
+  for (const std::string rehearsals : {"1", "2", "3"}) {
+    ToyWorker worker(MakeLateOps(), {}, folder.path());
+    REQUIRE(Load(worker, LoadRequestFor(0, 1)).status.ok());
+    CHECK(file.Read().value_or("") == rehearsals);
+  }
+  ToyWorker elsewhere(MakeLateOps(), {}, "/dev/null/folder");
+  CHECK(Load(elsewhere, LoadRequestFor(0, 1)).status.ok());
 }
 
 TEST_CASE("an unused worker can leave at once and accepts no router afterwards") {

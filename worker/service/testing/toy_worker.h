@@ -41,11 +41,13 @@ inline absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptio
 class ToyWorker {
  public:
   explicit ToyWorker(std::unique_ptr<kernels::Ops> ops = kernels::MakeReferenceOps(),
-                     const GrpcTransportOptions& transport = {})
+                     const GrpcTransportOptions& transport = {},
+                     const std::string& tuning_folder = "")
       : ops_(std::move(ops)),
         transport_(transport),
-        service_(ops_.get(), 1, &transport_, LoadToy, {},
-                 [this](const absl::Status&) { device_lost_.Notify(); }) {
+        service_(
+            ops_.get(), 1, &transport_, LoadToy, {},
+            [this](const absl::Status&) { device_lost_.Notify(); }, nullptr, tuning_folder) {
     grpc::ServerBuilder builder;
     ApplyServerDefaults(builder, kMaxInternalMessageBytes);
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);

@@ -1,7 +1,10 @@
 #include "worker/stage/testing/late_ops.h"
 
+#include <string>
+#include <string_view>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "kernels/reference/reference_ops.h"
 
 namespace stagecoach::worker {
@@ -64,6 +67,15 @@ class LateOps final : public Ops {
   void Scale(float* x, int64_t n, const float* factor) override { ops_->Scale(x, n, factor); }
   void SoftCap(float* x, int64_t n, float cap) override { ops_->SoftCap(x, n, cap); }
   void Sample(const SampleArgs& args) override { ops_->Sample(args); }
+  absl::Status Rehearse(bool on) override {
+    if (on) ++n_rehearsals_;
+    return absl::OkStatus();
+  }
+  std::string Tuning() const override { return std::to_string(n_rehearsals_); }
+  absl::Status UseTuning(std::string_view bytes) override {
+    if (absl::SimpleAtoi(std::string(bytes), &n_rehearsals_)) return absl::OkStatus();
+    return absl::InvalidArgumentError("this is no number");
+  }
   absl::Status Synchronize() override {
     if (held_ != nullptr) held_->wait(true);
     return ops_->Synchronize();
@@ -83,6 +95,7 @@ class LateOps final : public Ops {
   const std::atomic<bool>* const held_;
   const std::unique_ptr<Ops> ops_ = MakeReferenceOps();
   uint64_t n_marks_ = 0;
+  int n_rehearsals_ = 0;  // with those of the process whose tuning is used
 };
 
 }  // namespace

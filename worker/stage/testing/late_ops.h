@@ -1,5 +1,6 @@
 // For tests: the reference Ops, but with the timing of a device that runs ahead. Results of a step
-// on the host may be read only after Wait, while other threads queue further work.
+// on the host may be read only after Wait, while other threads queue further work. Its tuning is
+// the number of rehearsals so far, in decimal.
 #pragma once
 
 #include <atomic>
