@@ -42,6 +42,7 @@ class Options:
     speed_flags: tuple  # additional flags for the servers of `speed`
     gpu_bytes: int | None  # memory of the smallest GPU
     n_gpus: int = 0  # GPUs of the machine
+    devices: tuple = ()  # GPU of each stage; empty: one each
 
     def small(self, full, smoke):
         """`full`, or `smoke` in a smoke run."""
@@ -51,6 +52,11 @@ class Options:
         """Flags of a server. A smoke run uses a small KV cache unless the flags give its size."""
         given = tuple(str(flag) for flag in flags)
         return given + (("--kv-memory", "16MiB") if self.smoke and "--kv-memory" not in given else ())
+
+    def memory_fraction(self, fraction, stages):
+        """`fraction` of a GPU's memory for all stages on it: that of one stage."""
+        here = self.devices[:stages]
+        return fraction / max((here.count(device) for device in here), default=1)
 
     @property
     def several(self):

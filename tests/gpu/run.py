@@ -104,7 +104,7 @@ def options_of(args, found):
                    waves=args.waves or (5 if args.smoke else waves.ALL_WAVES),
                    fractions=args.fractions or ([0.5] if args.smoke else list(waves.ALL_FRACTIONS)),
                    speed_flags=tuple(args.speed_flags.split()), gpu_bytes=min((size for _, size in found), default=None),
-                   n_gpus=len(found))
+                   n_gpus=len(found), devices=tuple(args.devices or ()))
 
 
 def chosen(checks, only, skip):

@@ -268,6 +268,13 @@ def test_waves_without_a_reference_are_reported_and_do_not_meet_the_goal(results
     assert "met" not in line and "in 15 starts only its own first waves" in line["reference"]
 
 
+@pytest.mark.parametrize("devices, fraction", [((0, 0, 0, 0), "0.225"), ((0, 1, 0, 1), "0.45"), ((), "0.9")])
+def test_stages_on_one_gpu_share_the_memory_of_a_wave(tmp_path, devices, fraction):
+    options = Options("cuda", [4], False, None, shapes.Models(tmp_path, smoke=True), 1, 1, [0.9], (), None, devices=devices)
+    for check in waves.checks(options):
+        assert check.spec.flags[check.spec.flags.index("--memory-fraction") + 1] == fraction
+
+
 def test_the_time_limit_of_waves_fits_their_number(tmp_path):
     options = Options("cuda", [1, 2], False, None, shapes.Models(tmp_path, smoke=True), 5, 200, [0.5], (), None)
     assert {check.limit_s for check in waves.checks(options) if check.mode} == {130}

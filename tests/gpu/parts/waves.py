@@ -1,8 +1,9 @@
 """OPT-6.7B's shape: waves of 131 sequences with 2,040 tokens in all, at every number of stages and several memory
-fractions, in several starts each. No wave fails, and all give the tokens of a server with blocking kernel launches
-(CUDA_LAUNCH_BLOCKING=1, one stage; a few waves also at several stages). The same runs with random delays on every
-stream and NaN in unwritten memory (--disturb). At several stages the router splits a wave's prompts into steps of a few
-hundred tokens; the last two starts use one microbatch, so that a step takes all tokens that have arrived."""
+fractions, in several starts each. Stages on one GPU share a fraction. No wave fails, and all give the tokens of a server
+with blocking kernel launches (CUDA_LAUNCH_BLOCKING=1, one stage; a few waves also at several stages). The same runs with
+random delays on every stream and NaN in unwritten memory (--disturb). At several stages the router splits a wave's prompts
+into steps of a few hundred tokens; the last two starts use one microbatch, so that a step takes all tokens that have
+arrived."""
 import random
 import statistics
 import time
@@ -89,7 +90,8 @@ def checks(options):
     found = []
 
     def add(mode, what, name, n_waves, stages, fraction, more=(), env=(), start=0):
-        spec = Spec("opt-6.7b", stages, options.flags(*flags, "--memory-fraction", fraction, *more), env, start)
+        share = f"{options.memory_fraction(fraction, stages):g}"
+        spec = Spec("opt-6.7b", stages, options.flags(*flags, "--memory-fraction", share, *more), env, start)
         found.append(Check(f"waves/{stages}_stages/{what}", spec, limit_s=30 + 0.5 * n_waves, sizes={"waves": n_waves}, mode=mode,
                            run=lambda server, results: run(server, results, name, n_waves, waves)))
 
