@@ -1,5 +1,5 @@
-"""Time to ready, at one stage: Mistral 7B's shape from files in the page cache, and Qwen3-30B-A3B's with random weights. As
-the first start of a machine, which tunes, and as later ones, which find its tuning in a folder."""
+"""Time to ready, at one stage: the shapes of Mistral 7B and Gemma-2-27B from files in the page cache. As the first start of a
+machine, which tunes, and as later ones, which find its tuning in a folder."""
 import statistics
 
 from checks import Check
@@ -7,11 +7,8 @@ from results import at_most
 from servers import Spec
 
 TUNING = "build/gpu/tuning"  # relative to the working directory, so that result lines have no path of a machine
-# Name in result lines, flags, goal of a later start in seconds.
-MODELS = {
-    "mistral-7b-files": ("mistral_7b_v0.3", (), 4),
-    "qwen3-30b-a3b": ("qwen3_30b_a3b/random", ("--load-format", "dummy"), 10),
-}
+# Name in result lines, goal of a later start in seconds.
+MODELS = {"mistral-7b-files": ("mistral_7b_v0.3", 4), "gemma2-27b": ("gemma2_27b", 10)}
 # The start that fills the folder is neither.
 STARTS = {"first": ("off", 2), "filling": (TUNING, 1), "later": (TUNING, 3)}
 
@@ -24,10 +21,10 @@ def checks(options):
     if 1 not in options.stages:
         return []
     found = []
-    for model, (_, flags, _) in MODELS.items():
+    for model in MODELS:
         for how, (folder, n) in STARTS.items():
             for start in range(n):
-                spec = Spec(model, 1, options.flags("--max-model-len", options.small(8192, 256), *flags, "--tuning-cache", folder),
+                spec = Spec(model, 1, options.flags("--max-model-len", options.small(8192, 256), "--tuning-cache", folder),
                             start=10 * list(STARTS).index(how) + start)
                 name = f"{name_of(model, how)}/start_{start + 1}"
                 found.append(Check(f"start/{model}/{how}/{start + 1}", spec, limit_s=10,
@@ -37,7 +34,7 @@ def checks(options):
 
 
 def summarize(options, results):
-    for model, (_, _, goal) in MODELS.items():
+    for model, (_, goal) in MODELS.items():
         lines = {how: results.named(f"{name_of(model, how)}/start_") for how in ("first", "later")}
         medians = {how: statistics.median(line["value"] for line in some) for how, some in lines.items() if some}
         if len(medians) == 2:
