@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -556,6 +558,32 @@ TEST_CASE("groups of experts must fit the experts") {
   CHECK_THAT(error(R"("n_group": 8,)"), ContainsSubstring("8 experts do not form 8 groups"));
   CHECK_THAT(error(R"("n_group": 2, "topk_group": 3,)"), ContainsSubstring("more than n_group"));
   CHECK_THAT(error(R"("n_group": 4, "topk_group": 1,)"), ContainsSubstring("fewer experts"));
+}
+
+TEST_CASE("GLM-4.7-Flash, as published: DeepSeek's attention with scores that are not stretched") {
+  const ModelSpec spec = *ReadShape("glm-4.7-flash");
+  REQUIRE(spec.latent.has_value());
+  CHECK(spec.latent.value_or(LatentSpec{}).q_rank == 768);
+  CHECK(spec.attn_scale == Approx(1 / std::sqrt(256.0)));
+  CHECK(spec.norm_eps == 1e-5);
+  CHECK((!spec.layers[0].has_experts && spec.layers[1].has_experts));
+  CHECK((spec.n_layers() == 47 && spec.n_unused_layers == 1));
+}
+
+TEST_CASE("GLM-4.7-Flash: each layer has a known type of MLP") {
+  constexpr std::string_view kSizes =
+      R"("q_lora_rank": 16, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+         "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 8, )";
+  const auto error = [&](const std::string& types, absl::StatusCode code) {
+    return ErrorOf(
+        Config("Glm4MoeLiteForCausalLM", fmt::format(R"({}"mlp_layer_types": {},)", kSizes, types)),
+        code);
+  };
+  CHECK_THAT(error(R"(["dense"])", absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("mlp_layer_types: has 1 entries for"));
+  CHECK_THAT(error(R"(["dense", "thin", "sparse", "sparse"])", absl::StatusCode::kUnimplemented),
+             ContainsSubstring("layer 1 is \"thin\""));
 }
 
 TEST_CASE("DeepSeek V2-Lite, as published: queries are not compressed") {

@@ -116,7 +116,8 @@ LONG = ["--temperature", "1", "--seed", "11", "--max-tokens", "600", "--ignore-e
 
 @pytest.mark.parametrize("protocol", ["grpc", pytest.param("http", marks=pytest.mark.long)])
 @pytest.mark.parametrize("question", [["generate", "--prompt", PROMPT.format(9, 5), "--echo"], ["generate", "--chat", "Who are you?"],
-                                      ["generate", "--prompt", PROMPT.format(9, 5), "--n", "2"], ["chat"]], ids=lambda q: q[-1])
+                                      pytest.param(["generate", "--prompt", PROMPT.format(9, 5), "--n", "2"], marks=pytest.mark.long),
+                                      ["chat"]], ids=lambda q: q[-1])
 def test_the_command_line_goes_on(cluster, question, protocol):
     server = cluster.grpc if protocol == "grpc" else f"http://{cluster.http}"
     command = [STAGECOACH, *question, "--server", server, *LONG]

@@ -97,6 +97,7 @@ def test_the_loss_of_one_replica_does_not_touch_the_other(cluster):
                "one recovery, of the second replica")
 
 
+@pytest.mark.long
 def test_both_replicas_lose_a_stage(cluster, expected):
     def fault(workers):
         os.kill(workers[0], signal.SIGKILL)
@@ -105,6 +106,7 @@ def test_both_replicas_lose_a_stage(cluster, expected):
     run_with(cluster, expected, fault)
 
 
+@pytest.mark.long
 def test_the_second_replica_is_lost_while_the_first_is_replaced(cluster, expected):
     def fault(workers):
         os.kill(workers[0], signal.SIGKILL)

@@ -33,7 +33,7 @@ def answers_by_stages():
     return {}
 
 
-@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.long), 4])
+@pytest.mark.parametrize("stages", [*(pytest.param(stages, marks=pytest.mark.long) for stages in (1, 2)), 4])
 def test_all_requests_finish(stages, alone, answers_by_stages):
     with Cluster(GOLDEN / "opt", stages=stages, flags=FLAGS) as cluster:
         answers = asyncio.run(run_all(cluster.grpc, requests(), N_REQUESTS))

@@ -380,6 +380,15 @@ def deepseek_v3():
     )  # fmt: skip
 
 
+def glm4_moe_lite():
+    # A layer with experts comes before a dense one. Scores are not stretched, unlike DeepSeek's.
+    return transformers.Glm4MoeLiteConfig(
+        **{**latent_sizes(), "first_k_dense_replace": 0}, q_lora_rank=20, n_shared_experts=1, n_group=1, topk_group=1,
+        routed_scaling_factor=1.8, num_nextn_predict_layers=1, rope_theta=1e6,
+        mlp_layer_types=["sparse", "dense", "sparse", "sparse"],
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -417,6 +426,7 @@ MODELS = {
     "deepseek-v2-lite": (deepseek_v2_lite, torch.bfloat16, True, "5GB"),
     "deepseek-v2": (deepseek_v2, torch.bfloat16, False, "5GB"),
     "deepseek-v3": (deepseek_v3, torch.bfloat16, True, "5GB"),
+    "glm4-moe-lite": (glm4_moe_lite, torch.bfloat16, True, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llama4"}

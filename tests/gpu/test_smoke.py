@@ -85,7 +85,7 @@ def test_a_resumed_run_without_checks_left_makes_the_sums(whole, tmp_path):
     own = [line for line in lines if "state" in line or "n_stages" in line]
     out = tmp_path / "out.jsonl"
     out.write_text("".join(json.dumps(line) + "\n" for line in own))
-    done = run(tmp_path, "--resume", out, "--only", "waves", "tokens")
+    done = run(tmp_path, "--resume", out, "--only", "waves", "tokens", "start")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 checks, 0 failures" in done.stdout
 

@@ -1,5 +1,5 @@
-// DeepSeek V2, V3 and R1, and Kimi K2: latent attention; some dense layers, then layers with
-// experts beside shared ones.
+// DeepSeek V2, V3 and R1, Kimi K2 and GLM-4.7-Flash: latent attention; some dense layers, then
+// layers with experts beside shared ones.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -101,6 +101,23 @@ void ReadModel(ConfigReader& config, const SizeDefaults& sizes, const ExpertSpec
   spec.shared_expert.down = "model.layers.{}.mlp.shared_experts.down_proj";
 }
 
+// Which layers have experts, as transformers writes it in place of first_k_dense_replace.
+void ReadMlpTypes(ConfigReader& config, ModelSpec& spec) {
+  const char* const key = "mlp_layer_types";
+  const std::vector<std::string> types = config.Strings(key);
+  if (types.empty()) return;
+  if (types.size() != spec.layers.size()) {
+    config.Problem(key, fmt::format("has {} entries for {} layers", types.size(), spec.n_layers()));
+    return;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    spec.layers[i].has_experts = types[i] == "sparse";
+    if (types[i] == "sparse" || types[i] == "dense") continue;
+    config.Unsupported(
+        key, fmt::format("layer {} is \"{}\"; supported are dense and sparse", i, types[i]));
+  }
+}
+
 // `key` has another value than the only one that such models have.
 void NeedValue(ConfigReader& config, const char* key, std::string_view wanted) {
   if (config.String(key, wanted) == wanted) return;
@@ -132,15 +149,33 @@ void ReadDeepseekV2(ConfigReader& config, ModelSpec& spec) {
   spec.experts.softmax_groups = groups;
 }
 
-void ReadDeepseekV3(ConfigReader& config, ModelSpec& spec) {
+namespace {
+
+void ReadModelOfV3(ConfigReader& config, const SizeDefaults& sizes, int32_t n_experts,
+                   int32_t n_used, int32_t n_dense, ModelSpec& spec) {
   NeedValue(config, "scoring_func", "sigmoid");
   NeedValue(config, "topk_method", "noaux_tc");
-  ReadModel(
-      config, {.vocab_size = 129280, .head_dim = 64, .max_positions = 4096},
-      {.n_experts = 256, .n_used = 8, .weights_over_used = config.Bool("norm_topk_prob", true)},
-      /*n_dense=*/3, spec);
+  ReadModel(config, sizes,
+            {.n_experts = n_experts,
+             .n_used = n_used,
+             .weights_over_used = config.Bool("norm_topk_prob", true)},
+            n_dense, spec);
   ReadSigmoidRouting(config, spec);
   spec.names.router_correction = "model.layers.{}.mlp.gate.e_score_correction_bias";
+}
+
+}  // namespace
+
+void ReadDeepseekV3(ConfigReader& config, ModelSpec& spec) {
+  ReadModelOfV3(config, {.vocab_size = 129280, .head_dim = 64, .max_positions = 4096},
+                /*n_experts=*/256, /*n_used=*/8, /*n_dense=*/3, spec);
+}
+
+void ReadGlm4MoeLite(ConfigReader& config, ModelSpec& spec) {
+  ReadModelOfV3(config,
+                {.vocab_size = 154880, .head_dim = 64, .max_positions = 202752, .norm_eps = 1e-5},
+                /*n_experts=*/64, /*n_used=*/4, /*n_dense=*/1, spec);
+  ReadMlpTypes(config, spec);
 }
 
 }  // namespace stagecoach::arch
