@@ -125,6 +125,31 @@ TEST_CASE("DeepSeek: JSON behind a separator, in a fence or not") {
   }
 }
 
+TEST_CASE("Kimi: JSON behind an id with the name") {
+  const auto read = [](std::string_view text) { return Read(ToolFamily::kKimi, text); };
+  const std::string begin = "<|tool_calls_section_begin|>", end = "<|tool_calls_section_end|>";
+  const auto call = [](std::string_view id, std::string_view arguments) {
+    return "<|tool_call_begin|>" + std::string(id) + "<|tool_call_argument_begin|>" +
+           std::string(arguments) + "<|tool_call_end|>";
+  };
+  CHECK(read("Hm." + begin + call("functions.f:3", R"({"n": {"}": 1}})") +
+             call("functions.g:4", "{}") + end) == Answer{"Hm.", {R"(f {"n": {"}": 1}})", "g {}"}});
+  CHECK(read(begin + "\n" + call(" functions.a.b:c:0 ", " {\"s\": \"<|x\"}\n") + "\n" + end +
+             "\nDone.") == Answer{"Done.", {R"(a.b:c {"s": "<|x"})"}});
+  for (const std::string id : {"functions.f", "f:0", "f"}) {
+    CHECK(read(begin + call(id, "{}") + end) == Answer{"", {"f {}"}});
+  }
+  for (const std::string& text :
+       {begin + " x", begin + "<|tool_call_begin|>functions.f:0",
+        begin + call("functions.:0", "{}"), begin + call("two words", "{}"),
+        begin + call(std::string(300, 'f') + ":0", "{}"), std::string("<|tool_call_begin|>f")}) {
+    CHECK(read(text) == Answer{text, {}});
+  }
+  CHECK(read(begin + "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"n\": 1") ==
+        Answer{"", {"f {\"n\": 1"}});
+  CHECK(read(begin + call("functions.f:0", "none")) == Answer{"none<|tool_call_end|>", {"f {}"}});
+}
+
 TEST_CASE("Gemma: literals with a quote of their own") {
   const auto read = [](std::string_view text) { return Read(ToolFamily::kGemma, text); };
   CHECK(

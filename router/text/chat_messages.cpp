@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "common/text/utf8.h"
 #include "router/text/client_json.h"
+#include "router/text/tool_call_ids.h"
 
 namespace stagecoach::router {
 namespace {
@@ -28,7 +29,7 @@ bool KnowsNull(ToolFamily family) {
 class MessageWriter {
  public:
   MessageWriter(const MessageForm& form, OddValues odd, const json::storage_ptr& memory)
-      : form_(form), odd_(odd), memory_(memory) {}
+      : form_(form), odd_(odd), memory_(memory), ids_(form.family) {}
 
   absl::StatusOr<json::object> Message(const v1::ChatMessage& message, const std::string& place);
   bool has_odd_values() const { return has_odd_values_; }
@@ -41,6 +42,7 @@ class MessageWriter {
   const MessageForm form_;
   const OddValues odd_;
   const json::storage_ptr memory_;
+  ToolCallIds ids_;
   bool has_odd_values_ = false;
 };
 
@@ -66,7 +68,7 @@ absl::StatusOr<json::object> MessageWriter::Call(const v1::ToolCall& call,
     return absl::InvalidArgumentError(fmt::format("{}.name: is empty", place));
   }
   return json::object(
-      {{"id", ToolCallIdForTemplate(form_.family, call.id())},
+      {{"id", ids_.OfCall(call.id(), call.name())},
        {"type", "function"},
        {"function", {{"name", call.name()}, {"arguments", Arguments(call.arguments())}}}},
       memory_);
@@ -111,7 +113,7 @@ absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& messa
   if (!message.name().empty()) out["name"] = message.name();
   if (!message.reasoning().empty()) AddReasoning(message, out);
   if (!message.tool_call_id().empty()) {
-    out["tool_call_id"] = ToolCallIdForTemplate(form_.family, message.tool_call_id());
+    out["tool_call_id"] = ids_.OfResult(message.tool_call_id());
   }
   json::array calls(memory_);
   for (int i = 0; i < message.tool_calls_size(); ++i) {

@@ -14,6 +14,7 @@
 #include "router/text/grammar_params.h"
 #include "router/text/schema_check.h"
 #include "router/text/schema_words.h"
+#include "router/text/tool_call_ids.h"
 #include "router/text/tool_grammar.h"
 
 namespace stagecoach::router {
@@ -50,6 +51,14 @@ ReasoningPlace EndOf(std::string_view prompt, const ReasoningMarks& marks) {
 std::string BehindLast(std::string_view text, std::string_view mark) {
   const size_t at = text.rfind(mark);
   return at == std::string_view::npos ? "" : std::string(text.substr(at + mark.size()));
+}
+
+uint32_t NextCallNumber(ToolFamily family, const v1::ChatRequest& request) {
+  ToolCallIds ids(family);
+  for (const v1::ChatMessage& message : request.messages()) {
+    for (const v1::ToolCall& call : message.tool_calls()) ids.OfCall(call.id(), call.name());
+  }
+  return ids.next_number();
 }
 
 }  // namespace
@@ -121,6 +130,7 @@ absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::Chat
     for (const ToolSpec& tool : prompt.tools) schemas->emplace_back(tool.name, tool.parameters);
     tools.tools = std::move(schemas);
     tools.parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
+    tools.first_number = NextCallNumber(prompt.family, request);
   }
   if (format.separate_reasoning || format.tools || is_harmony) {
     format.shown_specials = SpelledSpecials(prompt.family, *model.tokenizer);

@@ -4,8 +4,11 @@
 
 #include "catch2/catch_test_macros.hpp"
 #include "router/text/chat.h"
+#include "router/text/chat_output.h"
+#include "router/text/output_channels.h"
 #include "router/text/request_builder.h"
 #include "router/text/testing/test_model.h"
+#include "router/text/tool_call_ids.h"
 
 namespace stagecoach::router {
 namespace {
@@ -81,7 +84,7 @@ TEST_CASE("a template gets tool calls with arguments as objects, and tool result
 
   const ServedModel mistral =
       Model("{% for m in messages %}[TOOL_CALLS]{{ m.tool_call_id }}{% endfor %}{{ tools }}");
-  const std::string id = ToolCallIdForTemplate(ToolFamily::kMistral, "call_1");
+  const std::string id = ToolCallIds(ToolFamily::kMistral).OfResult("call_1");
   CHECK(RenderChat(mistral, request)->text.find("[TOOL_CALLS]" + id) != std::string::npos);
 
   one.set_arguments("");
@@ -92,6 +95,38 @@ TEST_CASE("a template gets tool calls with arguments as objects, and tool result
   one.set_arguments("");
   one.set_name("");
   CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].name: "));
+}
+
+TEST_CASE("Kimi's calls have the numbers of the conversation, whatever ids it came with") {
+  const ServedModel model = Model(
+      "{% for m in messages %}{% for call in m.tool_calls %}<|tool_calls_section_begin|>"
+      "{{ call.id }} {% endfor %}{{ m.tool_call_id }}{% endfor %}{{ tools }}");
+  v1::ChatRequest request = WithTools();
+  for (const std::string id : {"functions.f:0", "call_1"}) {
+    v1::ChatMessage& called = *request.add_messages();
+    called.set_role("assistant");
+    v1::ToolCall& call = *called.add_tool_calls();
+    call.set_id(id);
+    call.set_name("f");
+    v1::ChatMessage& result = *request.add_messages();
+    result.set_role("tool");
+    result.set_tool_call_id(id);
+  }
+  const absl::StatusOr<ChatPrompt> prompt = RenderChat(model, request);
+  INFO(prompt.status().ToString());
+  REQUIRE(prompt.ok());
+  CHECK(
+      prompt->text.starts_with("<|tool_calls_section_begin|>functions.f:0 functions.f:0"
+                               "<|tool_calls_section_begin|>functions.f:1 functions.f:1"));
+  const OutputFormat format = ChatOutput(model, request, *prompt).value();
+  OutputChannels channels(&format, "key");
+  v1::GenerateResponse message;
+  channels.Push(
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.g:0"
+      "<|tool_call_argument_begin|>{}<|tool_call_end|>",
+      &message);
+  REQUIRE(message.tool_calls_size() == 1);
+  CHECK(message.tool_calls(0).id() == "functions.g:2");
 }
 
 TEST_CASE("a template that takes contents apart gets an empty one for the null beside calls") {

@@ -6,6 +6,7 @@
 
 #include "router/text/blank.h"
 #include "router/text/held_text.h"
+#include "router/text/tool_call_ids.h"
 
 namespace stagecoach::router {
 namespace {
@@ -122,7 +123,8 @@ void HarmonyReader::Begin(std::string_view head, Output* out) {
     const uint32_t index = n_calls_++;
     out->rest.calls.push_back(
         {.index = index,
-         .id = MakeToolCallId(ToolFamily::kHarmony, id_key_ + "/" + std::to_string(index)),
+         .id = MakeToolCallId(ToolFamily::kHarmony, id_key_ + "/" + std::to_string(index), name,
+                              tools_->first_number + index),
          .name = std::string(name)});
   } else if (channel == kAnalysis && separate_reasoning_) {
     state_ = State::kReasoning;

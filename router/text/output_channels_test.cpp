@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/text/tool_call_ids.h"
 
 namespace stagecoach::router {
 namespace {
@@ -38,7 +39,7 @@ TEST_CASE("reasoning, text and tool calls are separated") {
     CHECK(message.reasoning() == "Look it up.");
     CHECK(message.text() == "One moment.");
     REQUIRE(message.tool_calls_size() == 2);
-    CHECK(message.tool_calls(0).id() == MakeToolCallId(ToolFamily::kHermes, "key/0"));
+    CHECK(message.tool_calls(0).id() == MakeToolCallId(ToolFamily::kHermes, "key/0", "f", 0));
     CHECK(message.tool_calls(0).name() == "f");
     CHECK(message.tool_calls(0).arguments() == "{\"a\": 1}");
     CHECK(message.tool_calls(1).index() == 1);

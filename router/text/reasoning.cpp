@@ -39,8 +39,13 @@ bool ReasoningSplitter::Step(Output* out) {
     state_ = State::kContent;
     return true;
   }
-  const size_t close = held_.find(marks_.end);
-  const size_t n_open = close == std::string::npos ? OpenBytes(held_, marks_.end) : 0;
+  const size_t calls = marks_.calls.empty() ? std::string::npos : held_.find(marks_.calls);
+  const size_t close = std::min(held_.find(marks_.end), calls);
+  size_t n_open = 0;
+  if (close == std::string::npos) {
+    n_open = OpenBytes(held_, marks_.end);
+    if (!marks_.calls.empty()) n_open = std::max(n_open, OpenBytes(held_, marks_.calls));
+  }
   // Holds blanks back until it is known whether the end mark follows.
   std::string_view thought(held_);
   thought = thought.substr(0, std::min(close, held_.size() - n_open));
@@ -51,7 +56,7 @@ bool ReasoningSplitter::Step(Output* out) {
     has_reasoning_ = true;
   }
   if (close != std::string::npos) {
-    held_.erase(0, close + marks_.end.size());
+    held_.erase(0, close + (close == calls ? 0 : marks_.end.size()));
     state_ = State::kBehind;
     return true;
   }

@@ -10,8 +10,10 @@ namespace stagecoach::router {
 // What stands around reasoning.
 struct ReasoningMarks {
   std::string_view begin, end;
+  std::string_view calls = "";  // a mark of tool calls that ends reasoning without `end`; "": none
 };
 inline constexpr ReasoningMarks kThinkTags{"<think>", "</think>"},
+    kKimiThinkTags{"<think>", "</think>", "<|tool_calls_section_begin|>"},
     kThinkBrackets{"[THINK]", "[/THINK]"},               // Mistral
     kThoughtChannel{"<|channel>thought", "<channel|>"};  // Gemma 4
 

@@ -15,20 +15,23 @@ struct Parts {
   friend bool operator==(const Parts&, const Parts&) = default;
 };
 
-Parts Read(ReasoningPlace place, const std::vector<std::string_view>& pieces) {
-  ReasoningSplitter splitter(place);
+Parts Read(ReasoningPlace place, const std::vector<std::string_view>& pieces,
+           ReasoningMarks marks) {
+  ReasoningSplitter splitter(place, marks);
   ReasoningSplitter::Output out;
   for (const std::string_view piece : pieces) splitter.Push(piece, &out);
   splitter.End(&out);
   return {out.reasoning, out.content};
 }
 
-Parts ReadCutAnywhere(ReasoningPlace place, std::string_view text) {
-  const Parts whole = Read(place, {text});
+Parts ReadCutAnywhere(ReasoningPlace place, std::string_view text,
+                      ReasoningMarks marks = kThinkTags) {
+  const Parts whole = Read(place, {text}, marks);
   for (size_t i = 0; i <= text.size(); ++i) {
     for (size_t j = i; j <= text.size(); ++j) {
       INFO("cut at " << i << " and " << j << " of " << text);
-      REQUIRE(Read(place, {text.substr(0, i), text.substr(i, j - i), text.substr(j)}) == whole);
+      REQUIRE(Read(place, {text.substr(0, i), text.substr(i, j - i), text.substr(j)}, marks) ==
+              whole);
     }
   }
   return whole;
@@ -46,6 +49,14 @@ TEST_CASE("unfinished reasoning is not part of the answer") {
   CHECK(ReadCutAnywhere(kBefore, "<think>Hm, ") == Parts{"Hm,", ""});
   CHECK(ReadCutAnywhere(kInside, "Hm</th") == Parts{"Hm</th", ""});
   CHECK(ReadCutAnywhere(kInside, "Hm</think>") == Parts{"Hm", ""});
+}
+
+TEST_CASE("Kimi's calls end reasoning that has no end mark") {
+  const std::string calls = "<|tool_calls_section_begin|><|tool_call_begin|>";
+  CHECK(ReadCutAnywhere(kBefore, "<think>Hm <|t\n" + calls, kKimiThinkTags) ==
+        Parts{"Hm <|t", calls});
+  CHECK(ReadCutAnywhere(kInside, "Hm</think>" + calls, kKimiThinkTags) == Parts{"Hm", calls});
+  CHECK(ReadCutAnywhere(kInside, "Hm " + calls) == Parts{"Hm " + calls, ""});
 }
 
 TEST_CASE("blanks behind reasoning that the prompt has closed are not part of the answer") {

@@ -66,8 +66,12 @@ std::shared_ptr<text::GrammarCache> MakeGrammarCache(
 void FindReasoning(ServedModel& model) {
   // The template knows better than the tokenizer, which may have tokens that the model never
   // writes.
-  for (const ReasoningMarks& marks : {kThoughtChannel, kThinkBrackets, kThinkTags}) {
-    if (model.chat_template == nullptr || !model.chat_template->Mentions(marks.end)) continue;
+  for (const ReasoningMarks& marks :
+       {kThoughtChannel, kThinkBrackets, kKimiThinkTags, kThinkTags}) {
+    if (model.chat_template == nullptr || !model.chat_template->Mentions(marks.end) ||
+        !model.chat_template->Mentions(marks.calls)) {
+      continue;
+    }
     model.has_reasoning = true;
     model.reasoning_marks = marks;
     return;

@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "router/text/blank.h"
-#include "router/text/deepseek_call_reader.h"
 #include "router/text/held_text.h"
 #include "router/text/literal_call_reader.h"
+#include "router/text/separated_call_reader.h"
+#include "router/text/tool_call_ids.h"
 #include "router/text/xml_call_reader.h"
 
 namespace stagecoach::router {
@@ -17,12 +18,6 @@ constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kPythonStart = "<|python_start|>", kPythonEnd = "<|python_end|>";
 constexpr std::string_view kCallId = "[CALL_ID]";
 constexpr std::string_view kArgs = "[ARGS]";
-
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
-}
 
 }  // namespace
 
@@ -39,7 +34,8 @@ constexpr Marks kMistralMarks{"[TOOL_CALLS]", "", ""}, kJsonMarks{kPythonTag, ""
     kTagMarks{"<tool_call>", "</tool_call>", ""},
     kQwenXmlMarks{"<tool_call>", "</tool_call>", "<function="},
     kMiniMaxMarks{"<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\""},
-    kDeepSeekMarks{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", kDeepSeekCallBegin},
+    kDeepSeekMarks{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"},
+    kKimiMarks{"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"},
     kGemmaMarks{"<|tool_call>", "<tool_call|>", ""};
 
 const Marks& MarksOf(ToolFamily family) {
@@ -57,6 +53,8 @@ const Marks& MarksOf(ToolFamily family) {
     case ToolFamily::kDeepSeek:
     case ToolFamily::kDeepSeekFenced:
       return kDeepSeekMarks;
+    case ToolFamily::kKimi:
+      return kKimiMarks;
     case ToolFamily::kGemma:
       return kGemmaMarks;
     case ToolFamily::kJson:
@@ -88,7 +86,8 @@ std::unique_ptr<CallReader> ToolCallParser::MakeReader(char c) const {
                                              options_.tools);
     case ToolFamily::kDeepSeek:
     case ToolFamily::kDeepSeekFenced:
-      return std::make_unique<DeepSeekCallReader>();
+    case ToolFamily::kKimi:
+      return std::make_unique<SeparatedCallReader>(&SeparatedFormOf(options_.family));
     case ToolFamily::kGemma:
       return std::make_unique<LiteralCallReader>(LiteralForm::kGemma);
     default:
@@ -120,7 +119,7 @@ void ToolCallParser::End(Output* out) {
   const bool after_call =
       state_ == State::kBetween || (state_ == State::kAfterCall && marks_.end.empty() && !done());
   if (state_ == State::kBeginning || state_ == State::kContent || state_ == State::kPlain ||
-      (after_call && !Trim(held_).empty())) {
+      (after_call && !WithoutBlanks(held_).empty())) {
     out->content += held_;
   }
   held_.clear();
@@ -223,7 +222,7 @@ bool ToolCallParser::Name(Output* out) {
   }
   if (!found) return false;
   const std::string_view head = std::string_view(held_).substr(0, end);
-  const std::string name(Trim(head.substr(0, head.find(kCallId))));
+  const std::string name(WithoutBlanks(head.substr(0, head.find(kCallId))));
   if (name.empty() || name.find_first_of(" \t\r\n[]") != std::string::npos) {
     NoCall(out);
     return true;
@@ -345,10 +344,10 @@ void ToolCallParser::BeginCall(std::string name, Output* out) {
   certain_ = true;
   taken_.clear();
   const uint32_t index = n_calls_++;
-  out->calls.push_back(
-      {.index = index,
-       .id = MakeToolCallId(options_.family, id_key_ + "/" + std::to_string(index)),
-       .name = std::move(name)});
+  out->calls.push_back({.index = index,
+                        .id = MakeToolCallId(options_.family, id_key_ + "/" + std::to_string(index),
+                                             name, options_.first_number + index),
+                        .name = std::move(name)});
 }
 
 void ToolCallParser::PassArguments(std::string arguments, Output* out) {

@@ -26,6 +26,8 @@ struct ToolCallOptions {
   // decide the types of arguments.
   ToolSchemas tools = nullptr;
   bool parallel = true;  // false: the first call is the last
+  // The number of the answer's first call in the conversation, for MakeToolCallId.
+  uint32_t first_number = 0;
 };
 
 // Separates tool calls from content in a text that may be cut anywhere; the result does not depend
@@ -43,7 +45,7 @@ class ToolCallParser {
     std::vector<ToolCallPiece> calls;
   };
 
-  // The ids of the calls depend only on `id_key` and the calls' order.
+  // The ids of the calls depend only on `id_key`, the options, and the calls' order and names.
   ToolCallParser(Options options, std::string id_key);
 
   void Push(std::string_view text, Output* out);

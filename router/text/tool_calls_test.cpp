@@ -202,17 +202,5 @@ TEST_CASE("arguments are passed on as written") {
   CHECK(out.calls[0].arguments == ": 1");
 }
 
-TEST_CASE("tool call ids are valid for Mistral's templates") {
-  CHECK(MakeToolCallId(ToolFamily::kMistral, "a").size() == 9);
-  CHECK(MakeToolCallId(ToolFamily::kHermes, "a").starts_with("call_"));
-  CHECK(MakeToolCallId(ToolFamily::kHermes, "a") != MakeToolCallId(ToolFamily::kHermes, "b"));
-  CHECK(ToolCallIdForTemplate(ToolFamily::kMistral, "a1B2c3D4e") == "a1B2c3D4e");
-  const std::string made = ToolCallIdForTemplate(ToolFamily::kMistralArgs, "call_1");
-  CHECK(made.size() == 9);
-  CHECK(made == ToolCallIdForTemplate(ToolFamily::kMistral, "call_1"));
-  CHECK(made != ToolCallIdForTemplate(ToolFamily::kMistral, "call_2"));
-  CHECK(ToolCallIdForTemplate(ToolFamily::kHermes, "call_1") == "call_1");
-}
-
 }  // namespace
 }  // namespace stagecoach::router

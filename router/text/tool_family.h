@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,21 +32,19 @@ enum class ToolFamily : uint8_t {
   kDeepSeek,
   // The same with "function<｜tool▁sep｜>f\n```json\n{}\n```" in each call: DeepSeek V3 and R1
   kDeepSeekFenced,
+  // <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}
+  // <|tool_call_end|><|tool_calls_section_end|>, the first and the last mark around all calls, the
+  // number counts the conversation's calls: Kimi K2
+  kKimi,
   kGemma,  // <|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|> for each call: Gemma 4
   // Messages in channels, a call addressed to its function: <|channel|>commentary to=functions.f
   // <|constrain|>json<|message|>{}<|call|> : gpt-oss
   kHarmony,
 };
-inline constexpr int kToolFamilies = 12;
+inline constexpr int kToolFamilies = 13;
 
 // Detects the family from the way the template writes the calls of earlier answers.
 ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template);
-
-// Makes an id that the family's templates accept when the call is sent back. It depends only on
-// `key`.
-std::string MakeToolCallId(ToolFamily family, std::string_view key);
-// `id` itself if templates accept it; otherwise an id that depends only on `id`.
-std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id);
 
 // Special tokens with which the family marks tool calls and reasoning.
 std::vector<int32_t> SpelledSpecials(ToolFamily family, const text::Tokenizer& tokenizer);

@@ -9,7 +9,6 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "router/text/client_json.h"
-#include "router/text/deepseek_call_reader.h"
 #include "router/text/value_grammar.h"
 
 namespace stagecoach::router {
@@ -117,17 +116,22 @@ CallForm FormOf(ToolFamily family, const std::string& name, const Speller& spell
               .begin = spelled("<minimax:tool_call>\n"),
               .end = spelled("</minimax:tool_call>")};
     case ToolFamily::kDeepSeek:
-      return {.head = spelled(fmt::format("{}{}{}", kDeepSeekCallBegin, name, kDeepSeekSeparator)),
-              .tail = spelled(kDeepSeekCallEnd),
+      return {.head = spelled("<｜tool▁call▁begin｜>" + name + "<｜tool▁sep｜>"),
+              .tail = spelled("<｜tool▁call▁end｜>"),
               .begin = spelled("<｜tool▁calls▁begin｜>"),
               .end = spelled("<｜tool▁calls▁end｜>")};
     case ToolFamily::kDeepSeekFenced:
-      return {.head = spelled(fmt::format("{}function{}{}\n```json\n", kDeepSeekCallBegin,
-                                          kDeepSeekSeparator, name)),
-              .tail = spelled(fmt::format("\n```{}", kDeepSeekCallEnd)),
+      return {.head = spelled("<｜tool▁call▁begin｜>function<｜tool▁sep｜>" + name + "\n```json\n"),
+              .tail = spelled("\n```<｜tool▁call▁end｜>"),
               .begin = spelled("<｜tool▁calls▁begin｜>"),
               .separator = QuotedLark("\n"),
               .end = spelled("<｜tool▁calls▁end｜>")};
+    case ToolFamily::kKimi:
+      return {.head = spelled("<|tool_call_begin|>functions." + name + ":") + " /[0-9]{1,4}/ " +
+                      spelled("<|tool_call_argument_begin|>"),
+              .tail = spelled("<|tool_call_end|>"),
+              .begin = spelled("<|tool_calls_section_begin|>"),
+              .end = spelled("<|tool_calls_section_end|>")};
     case ToolFamily::kGemma:
       return {.head = spelled("<|tool_call>call:" + name + "{"),
               .tail = spelled("}<tool_call|>"),

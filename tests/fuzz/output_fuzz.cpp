@@ -20,7 +20,7 @@ router::OutputFormat Format(uint8_t flags, uint8_t family) {
   const bool is_open = (flags & 2) != 0;
   if (is_open) format.reasoning_place = router::ReasoningPlace::kInside;
   constexpr router::ReasoningMarks kMarks[] = {router::kThinkTags, router::kThinkBrackets,
-                                               router::kThoughtChannel, router::kThinkTags};
+                                               router::kThoughtChannel, router::kKimiThinkTags};
   format.reasoning_marks = kMarks[flags >> 6];
   const bool is_harmony = family % router::kToolFamilies == int(router::ToolFamily::kHarmony);
   if (is_harmony) format.harmony = is_open ? "<|channel|>analysis<|message|>" : "";

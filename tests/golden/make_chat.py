@@ -74,17 +74,26 @@ CONVERSATIONS = [
 
 
 class Family:
-    def __init__(self, name, file, real, ends, *, none=False, kwargs=({},), skip=(), reasoning="reasoning_content"):
+    def __init__(self, name, file, real, ends, *, none=False, kwargs=({},), skip=(), reasoning="reasoning_content",
+                 numbered=False):
         """`file`: in tests/golden/chat; `real`: among the real ones, or None. `none`: the content of a message that only
-        calls is None, and not "". `reasoning`: what the template calls it."""
+        calls is None, and not "". `reasoning`: what the template calls it. `numbered`: ids are functions.NAME:NUMBER."""
         self.name, self.file, self.real, self.ends, self.none = name, file, real, ends, none
-        self.kwargs, self.skip, self.reasoning = kwargs, skip, reasoning
+        self.kwargs, self.skip, self.reasoning, self.numbered = kwargs, skip, reasoning, numbered
+
+    def id_for(self, call_id, name):
+        return f"functions.{name}:{int(call_id.removeprefix('call')) - 1}" if self.numbered else call_id
 
     def reference(self, message):
         """The message as a user of transformers writes it for this template."""
         message = dict(message)
         if self.none and message.get("tool_calls") and not message["content"]:
             message["content"] = None
+        if message["role"] == "tool":
+            message["tool_call_id"] = self.id_for(message["tool_call_id"], message["name"])
+        if "tool_calls" in message:
+            message["tool_calls"] = [call | {"id": self.id_for(call["id"], call["function"]["name"])}
+                                     for call in message["tool_calls"]]
         reasoning = message.pop("reasoning_content", None)
         if reasoning and self.reasoning == "part":
             text = [{"type": "text", "text": message["content"]}] if message["content"] else []
@@ -111,6 +120,7 @@ FAMILIES = [
     Family("deepseek-r1", "deepseek-r1-form", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", ["<｜end▁of▁sentence｜>"],
            none=True),
     Family("glm-4.6", None, "GLM-4.6", ["<|observation|>", "<|user|>"], kwargs=THINKING),
+    Family("kimi-k2", "kimi-form", "moonshotai-Kimi-K2", ["<|im_end|>"], numbered=True),
     Family("minimax-m2", "minimax-form", "MiniMax-M2", ["[e~["]),
     Family("gemma-4", "gemma-form", "google-gemma-4-31B-it", ["<turn|>", "<|tool_response>"], kwargs=THINKING),
     Family("ministral-3", None, "mistralai-Ministral-3-14B-Reasoning-2512", ["<eos>"],
