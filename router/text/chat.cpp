@@ -38,6 +38,23 @@ absl::StatusOr<text::ChatTemplate::Options> RenderOptions(const v1::ChatRequest&
   return options;
 }
 
+// Gives the template the tools under SmolLM3's name for them, which does not read `tools`, unless
+// the request itself has a variable with tools.
+void AddXmlTools(const std::string& tools, std::string& kwargs_json) {
+  std::string rest = "}";
+  if (!kwargs_json.empty()) {
+    boost::system::error_code error;
+    const boost::json::value kwargs = ParseClientJson(kwargs_json, error);
+    if (error || kwargs.as_object().contains("xml_tools") ||
+        kwargs.as_object().contains("python_tools")) {
+      return;
+    }
+    // As written: parsing would change numbers.
+    rest = (kwargs.as_object().empty() ? "" : ", ") + kwargs_json.substr(kwargs_json.find('{') + 1);
+  }
+  kwargs_json = fmt::format("{{\"xml_tools\": {}{}", tools, rest);
+}
+
 // The tools that the template receives.
 absl::StatusOr<std::vector<ToolSpec>> OfferedTools(const ServedModel& model,
                                                    const v1::ChatRequest& request) {
@@ -57,8 +74,10 @@ absl::StatusOr<text::ChatTemplate::Rendered> Render(const ServedModel& model,
                                                     const v1::ChatRequest& request,
                                                     ToolFamily family, const std::string& tools,
                                                     const text::ChatTemplate::Options& options) {
+  // Newer templates of Mistral read reasoning_content, and refuse reasoning that is given twice.
   const MessageForm form{.family = family,
-                         .reasoning_is_part = model.chat_template->Mentions(kThinkBrackets.end)};
+                         .reasoning_is_part = model.chat_template->Mentions(kThinkBrackets.end) &&
+                                              !model.chat_template->Mentions("reasoning_content")};
   SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, form));
   auto rendered = model.chat_template->Render(messages.json, tools, options);
   if (!rendered.ok() && messages.has_odd_values) {
@@ -103,6 +122,9 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
   options.now_unix_s = unix_s;
   const std::string tools =
       prompt.tools.empty() ? std::string() : WithoutDeferred(request.tools(), prompt.tools);
+  if (!tools.empty() && model.chat_template->Mentions("xml_tools")) {
+    AddXmlTools(tools, options.kwargs_json);
+  }
   auto rendered = Render(model, request, prompt.family, tools, options);
   if (!rendered.ok()) {
     // Agents send system messages in the middle; some templates take them only in front.

@@ -129,6 +129,35 @@ TEST_CASE("Kimi's calls have the numbers of the conversation, whatever ids it ca
   CHECK(message.tool_calls(0).id() == "functions.g:2");
 }
 
+TEST_CASE("a template gets reasoning once, in the form that it reads") {
+  const std::string_view parts =
+      "{% for m in messages %}{% if m.content is not string %}{% for part in m.content %}"
+      "[THINK]{{ part.thinking }}[/THINK]{% endfor %}{% endif %}{% endfor %}";
+  v1::ChatRequest request = Request();
+  v1::ChatMessage& answer = *request.add_messages();
+  answer.set_role("assistant");
+  answer.set_reasoning("hm");
+  CHECK(RenderChat(Model(parts), request)->text == "[THINK]hm[/THINK]");
+  const std::string field = std::string(parts) + "{{ messages[1].reasoning_content }}";
+  CHECK(RenderChat(Model(field), request)->text == "hm");
+}
+
+TEST_CASE("SmolLM3's template gets the tools under its own name for them") {
+  const ServedModel model =
+      Model("{% for tool in xml_tools or [] %}{{ tool.function.name }};{% endfor %}{{ x }}");
+  v1::ChatRequest request = WithTools();
+  CHECK(RenderChat(model, request)->text == "f;g;");
+  request.set_chat_template_kwargs(" { } ");
+  CHECK(RenderChat(model, request)->text == "f;g;");
+  request.set_chat_template_kwargs(R"({"x": 1.0})");
+  CHECK(RenderChat(model, request)->text == "f;g;1.0");
+  request.set_chat_template_kwargs(R"({"xml_tools": [{"function": {"name": "h"}}]})");
+  CHECK(RenderChat(model, request)->text == "h;");
+  request.set_chat_template_kwargs(R"({"python_tools": []})");
+  CHECK(RenderChat(model, request)->text.empty());
+  CHECK(RenderChat(model, Request())->text.empty());
+}
+
 TEST_CASE("a template that takes contents apart gets an empty one for the null beside calls") {
   v1::ChatRequest request = Request();
   v1::ChatMessage& called = *request.add_messages();
