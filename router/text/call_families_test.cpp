@@ -150,6 +150,29 @@ TEST_CASE("Kimi: JSON behind an id with the name") {
   CHECK(read(begin + call("functions.f:0", "none")) == Answer{"none<|tool_call_end|>", {"f {}"}});
 }
 
+TEST_CASE("Nemotron: a list of objects between marks") {
+  const auto read = [](std::string_view text, bool parallel = true) {
+    return Read(ToolFamily::kNemotron, text, parallel);
+  };
+  const std::string f = R"({"name": "f", "arguments": {"l": ["]</TOOLCALL>"]}})";
+  const std::string g = R"({"name": "g", "arguments": "{}"})";
+  const std::vector<std::string> both = {R"(f {"l": ["]</TOOLCALL>"]})", "g {}"};
+  const std::string two = "<TOOLCALL>[" + f + ", " + g + "]</TOOLCALL>";
+  CHECK(read("Look.\n" + two) == Answer{"Look.", both});
+  CHECK(read(two, false) == Answer{"", {both[0]}});
+  CHECK(read("<TOOLCALL>\n[ " + f + " ] </TOOLCALL>\n<TOOLCALL>" + g + "</TOOLCALL>\nDone.") ==
+        Answer{"Done.", both});
+  CHECK(read("<TOOLCALL>[" + g + "]\n well") == Answer{"well", {"g {}"}});
+  CHECK(read("<TOOLCALL>[" + g + " and more]") == Answer{"and more]", {"g {}"}});
+  for (const std::string text : {"<TOOLCALL>[]</TOOLCALL>", "<TOOLCALL>[1]", "<TOOLCALL>f",
+                                 "a <TOOLCALL>[{\"name\": \"f", "<TOOLCAL"}) {
+    CHECK(read(text) == Answer{text, {}});
+  }
+  CHECK(read("<TOOLCALL>[] or " + two) == Answer{"<TOOLCALL>[] or", both});
+  CHECK(read("<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"n\": 1") ==
+        Answer{"", {"f {\"n\": 1"}});
+}
+
 TEST_CASE("Gemma: literals with a quote of their own") {
   const auto read = [](std::string_view text) { return Read(ToolFamily::kGemma, text); };
   CHECK(

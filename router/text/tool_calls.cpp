@@ -26,11 +26,13 @@ struct Marks {
   std::string_view begin;
   std::string_view end;   // "": none, so separators or a list may join calls
   std::string_view call;  // what another call begins with that stands before `end`; "": none does
+  bool has_list = false;  // the calls may be in [ ]
 };
 
 namespace {
 
-constexpr Marks kMistralMarks{"[TOOL_CALLS]", "", ""}, kJsonMarks{kPythonTag, "", ""},
+constexpr Marks kMistralMarks{"[TOOL_CALLS]", "", "", true}, kJsonMarks{kPythonTag, "", "", true},
+    kNemotronMarks{"<TOOLCALL>", "</TOOLCALL>", "", true},
     kTagMarks{"<tool_call>", "</tool_call>", ""},
     kQwenXmlMarks{"<tool_call>", "</tool_call>", "<function="},
     kMiniMaxMarks{"<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\""},
@@ -55,6 +57,8 @@ const Marks& MarksOf(ToolFamily family) {
       return kDeepSeekMarks;
     case ToolFamily::kKimi:
       return kKimiMarks;
+    case ToolFamily::kNemotron:
+      return kNemotronMarks;
     case ToolFamily::kGemma:
       return kGemmaMarks;
     case ToolFamily::kJson:
@@ -198,7 +202,7 @@ bool ToolCallParser::Marked(Output* out) {
     Take(begin);
     reader_ = std::move(reader);
     state_ = State::kCall;
-  } else if (c == '[' && marks_.end.empty() && !in_list_) {
+  } else if (c == '[' && marks_.has_list && !in_list_) {
     Take(begin + 1);
     in_list_ = true;
   } else if (c == ']' && in_list_) {
@@ -261,6 +265,7 @@ bool ToolCallParser::Call(Output* out) {
     state_ = State::kAfterCall;
   } else {
     certain_ = false;
+    in_list_ = false;
     state_ = marks_.end.empty() || options_.family == ToolFamily::kHermes ? State::kEnded
                                                                           : State::kContent;
   }
@@ -306,6 +311,7 @@ bool ToolCallParser::AfterCall() {
 }
 
 bool ToolCallParser::AfterMarkedCall() {
+  if (in_list_) return InList();
   const size_t begin = held_.find_first_not_of(kBlanks);
   if (begin == std::string::npos) return false;
   const std::string_view rest = std::string_view(held_).substr(begin);
@@ -320,6 +326,20 @@ bool ToolCallParser::AfterMarkedCall() {
     state_ = State::kContent;
   } else {
     return false;
+  }
+  return true;
+}
+
+bool ToolCallParser::InList() {
+  const size_t begin = held_.find_first_not_of(" \t\r\n,");
+  if (begin == std::string::npos) return false;
+  const char c = held_[begin];
+  in_list_ = c == '{';
+  held_.erase(0, begin + (c == ']' ? 1 : 0));
+  if (in_list_) {
+    state_ = State::kMarked;
+  } else if (c != ']') {
+    state_ = State::kContent;
   }
   return true;
 }
@@ -361,6 +381,7 @@ void ToolCallParser::PassArguments(std::string arguments, Output* out) {
 
 void ToolCallParser::NoCall(Output* out) {
   state_ = marks_.end.empty() ? State::kPlain : State::kContent;
+  in_list_ = false;
   out->content += taken_;
   taken_.clear();
 }

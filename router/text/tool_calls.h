@@ -80,6 +80,7 @@ class ToolCallParser {
   bool Call(Output* out);
   bool AfterCall();
   bool AfterMarkedCall();
+  bool InList();
   bool Between();
 
   void BeginCall(std::string name, Output* out);

@@ -36,12 +36,14 @@ enum class ToolFamily : uint8_t {
   // <|tool_call_end|><|tool_calls_section_end|>, the first and the last mark around all calls, the
   // number counts the conversation's calls: Kimi K2
   kKimi,
+  // <TOOLCALL>[{"name": "f", "arguments": {}}, ...]</TOOLCALL> : Nemotron Nano 2
+  kNemotron,
   kGemma,  // <|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|> for each call: Gemma 4
   // Messages in channels, a call addressed to its function: <|channel|>commentary to=functions.f
   // <|constrain|>json<|message|>{}<|call|> : gpt-oss
   kHarmony,
 };
-inline constexpr int kToolFamilies = 13;
+inline constexpr int kToolFamilies = 14;
 
 // Detects the family from the way the template writes the calls of earlier answers.
 ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template);

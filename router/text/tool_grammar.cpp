@@ -85,7 +85,9 @@ CallForm FormOf(ToolFamily family, const std::string& name, const Speller& spell
               .separator = QuotedLark(", "),
               .end = QuotedLark("]")};
     case ToolFamily::kMistralArgs:
-      return {.head = spelled("[TOOL_CALLS]" + name + "[ARGS]")};
+      // Mistral Small 3.2 writes an id.
+      return {.head = spelled("[TOOL_CALLS]" + name) + " (" + spelled("[CALL_ID]") +
+                      " /[A-Za-z0-9]{9}/)? " + spelled("[ARGS]")};
     case ToolFamily::kHermes:
       return {.head = spelled("<tool_call>\n") + " " + json_call("arguments"),
               .tail = spelled("}\n</tool_call>"),
@@ -132,6 +134,12 @@ CallForm FormOf(ToolFamily family, const std::string& name, const Speller& spell
               .tail = spelled("<|tool_call_end|>"),
               .begin = spelled("<|tool_calls_section_begin|>"),
               .end = spelled("<|tool_calls_section_end|>")};
+    case ToolFamily::kNemotron:
+      return {.head = json_call("arguments"),
+              .tail = close,
+              .begin = spelled("<TOOLCALL>["),
+              .separator = QuotedLark(", "),
+              .end = spelled("]</TOOLCALL>")};
     case ToolFamily::kGemma:
       return {.head = spelled("<|tool_call>call:" + name + "{"),
               .tail = spelled("}<tool_call|>"),

@@ -65,7 +65,7 @@ constexpr ToolFamily kFamilies[] = {
     ToolFamily::kJson,    ToolFamily::kPythonic,    ToolFamily::kQwenXml,
     ToolFamily::kGlm,     ToolFamily::kMiniMax,     ToolFamily::kDeepSeek,
     ToolFamily::kGemma,   ToolFamily::kHarmony,     ToolFamily::kDeepSeekFenced,
-    ToolFamily::kKimi};
+    ToolFamily::kKimi,    ToolFamily::kNemotron};
 static_assert(std::size(kFamilies) == kToolFamilies);
 
 // A model with Harmony's marks as special tokens.
@@ -177,11 +177,17 @@ TEST_CASE("a tool grammar allows calls as the family writes them, with any text 
                "<|tool_call>call:free{x:[1,{y:<|\"|>z<|\"|>}]}<tool_call|>"));
   CHECK_FALSE(allows(ToolFamily::kGemma, "<|tool_call>call:f{o:{a:<|\"|>x<|\"|>}}<tool_call|>"));
   CHECK(allows(ToolFamily::kPythonic, "[f(s=\"x\", o={\"b\": true}), free(x=[1])]"));
+  CHECK(allows(ToolFamily::kMistralArgs,
+               "[TOOL_CALLS]f[ARGS]{\"s\": \"x\"}[TOOL_CALLS]free[CALL_ID]"
+               "a1B2c3D4e[ARGS]{}"));
   CHECK(allows(ToolFamily::kKimi,
                "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:12"
                "<|tool_call_argument_begin|>{\"s\": \"x\"}<|tool_call_end|><|tool_call_begin|>"
                "functions.free:13<|tool_call_argument_begin|>{}<|tool_call_end|>"
                "<|tool_calls_section_end|>"));
+  CHECK(allows(ToolFamily::kNemotron,
+               "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"s\": \"x\"}}, {\"name\": \"free\", "
+               "\"arguments\": {}}]</TOOLCALL>"));
   CHECK(Allows(HarmonyModel(), ToolFamily::kHarmony, tools,
                "<|channel|>analysis<|message|>so <b><|end|><|start|>assistant<|channel|>commentary "
                "to=functions.f <|constrain|>json<|message|>{\"s\": \"x\"}"));

@@ -75,11 +75,12 @@ CONVERSATIONS = [
 
 class Family:
     def __init__(self, name, file, real, ends, *, none=False, kwargs=({},), skip=(), reasoning="reasoning_content",
-                 numbered=False):
+                 numbered=False, more=()):
         """`file`: in tests/golden/chat; `real`: among the real ones, or None. `none`: the content of a message that only
-        calls is None, and not "". `reasoning`: what the template calls it. `numbered`: ids are functions.NAME:NUMBER."""
+        calls is None, and not "". `reasoning`: what the template calls it. `numbered`: ids are functions.NAME:NUMBER.
+        `more`: conversations of this family alone."""
         self.name, self.file, self.real, self.ends, self.none = name, file, real, ends, none
-        self.kwargs, self.skip, self.reasoning, self.numbered = kwargs, skip, reasoning, numbered
+        self.kwargs, self.skip, self.reasoning, self.numbered, self.more = kwargs, skip, reasoning, numbered, more
 
     def id_for(self, call_id, name):
         return f"functions.{name}:{int(call_id.removeprefix('call')) - 1}" if self.numbered else call_id
@@ -108,6 +109,11 @@ class Family:
             add_generation_prompt=prompt, **ROLES, **kwargs)[0][0]
 
 
+# Switches that some templates look for in messages.
+SWITCHES = [
+    ("no reasoning", [{"role": "system", "content": "Be brief. /no_think"}, user("Time?"), calls(("time-now", {}))], True),
+    ("reasoning again", [{"role": "system", "content": "/no_think"}, user("Hi /think"), said("Hello.", "They greet.")], False),
+]
 EFFORT = ({}, {"reasoning_effort": "high"})
 THINKING = ({}, {"enable_thinking": False}, {"enable_thinking": True})
 FAMILIES = [
@@ -121,6 +127,7 @@ FAMILIES = [
            none=True),
     Family("glm-4.6", None, "GLM-4.6", ["<|observation|>", "<|user|>"], kwargs=THINKING),
     Family("kimi-k2", "kimi-form", "moonshotai-Kimi-K2", ["<|im_end|>"], numbered=True),
+    Family("nemotron-nano-2", "nemotron-form", "NVIDIA-Nemotron-Nano-v2", ["\n<SPECIAL_12>", "<SPECIAL_12>"], more=SWITCHES),
     Family("minimax-m2", "minimax-form", "MiniMax-M2", ["[e~["]),
     Family("gemma-4", "gemma-form", "google-gemma-4-31B-it", ["<turn|>", "<|tool_response>"], kwargs=THINKING),
     Family("ministral-3", None, "mistralai-Ministral-3-14B-Reasoning-2512", ["<eos>"],
@@ -129,7 +136,16 @@ FAMILIES = [
     Family("hermes", None, "Qwen-Qwen3-0.6B", ["<|im_end|>"], kwargs=THINKING),
     Family("llama-3", None, "meta-llama-Llama-3.1-8B-Instruct", ["<|eot_id|>"], skip=("two calls", "two results")),
     Family("mistral-nemo", None, "mistralai-Mistral-Nemo-Instruct-2407", ["<eos>"]),
-    Family("mistral-small-3.2", None, "Mistral-Small-3.2-24B-Instruct-2506", ["<eos>"]),
+    Family("mistral-small-3.1", None, "mistral-common-v7", ["<eos>"]),
+    Family("mistral-small-3.2", "mistral-id-form", "Mistral-Small-3.2-24B-Instruct-2506", ["<eos>"]),
+    Family("mistral-v11", None, "mistral-common-v11", ["<eos>"]),
+    Family("magistral-v11", None, "mistral-common-v11-think", ["<eos>"]),
+    Family("magistral-v13", None, "mistral-common-v13", ["<eos>"]),
+    Family("mistral-small-4", "mistral-form", "mistral-common-v15", ["<eos>"], kwargs=EFFORT),
+    Family("nemotron-3", None, "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", ["<|im_end|>"], kwargs=THINKING),
+    # The template leaves out calls.
+    Family("smollm3", None, "HuggingFaceTB-SmolLM3-3B", ["<|im_end|>"], kwargs=THINKING, more=SWITCHES[1:],
+           skip=("one call", "a call without arguments", "a call behind text", "two calls")),
 ]
 
 
@@ -155,6 +171,8 @@ def answer_of(family, message, prompt, whole):
     if not whole.startswith(prompt):
         return None
     text = whole[len(prompt):]
+    if prompt.rstrip().endswith("<think>") and "</think>" not in text:
+        return None
     for end in family.ends:
         text = text.split(end)[0]
     reasoning, content = message.get("reasoning_content", ""), message["content"]
@@ -163,7 +181,7 @@ def answer_of(family, message, prompt, whole):
 
 
 def cases(family, template):
-    for name, messages, has_tools in CONVERSATIONS:
+    for name, messages, has_tools in (*CONVERSATIONS, *family.more):
         if name in family.skip:
             continue
         for kwargs in family.kwargs:
