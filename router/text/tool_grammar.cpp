@@ -16,6 +16,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr std::string_view kMistralId = "/[A-Za-z0-9]{9}/";  // in Lark
+
 std::string Arguments(const ToolSpec& tool) {
   // The client's JSON was already read within the limit, so no limit here.
   json::object schema(ClientJsonMemory(/*max_bytes=*/SIZE_MAX));
@@ -79,15 +81,17 @@ CallForm FormOf(ToolFamily family, const std::string& name, const Speller& spell
   const std::string close = QuotedLark("}");
   switch (family) {
     case ToolFamily::kMistral:
+      // Small 3.1 and models before it may write an id.
       return {.head = json_call("arguments"),
-              .tail = close,
+              .tail = fmt::format("({} {} {})? {}", QuotedLark(R"(, "id": ")"), kMistralId,
+                                  QuotedLark("\""), close),
               .begin = spelled("[TOOL_CALLS]") + " \" \"? \"[\"",
               .separator = QuotedLark(", "),
               .end = QuotedLark("]")};
     case ToolFamily::kMistralArgs:
       // Mistral Small 3.2 writes an id.
-      return {.head = spelled("[TOOL_CALLS]" + name) + " (" + spelled("[CALL_ID]") +
-                      " /[A-Za-z0-9]{9}/)? " + spelled("[ARGS]")};
+      return {.head = fmt::format("{} ({} {})? {}", spelled("[TOOL_CALLS]" + name),
+                                  spelled("[CALL_ID]"), kMistralId, spelled("[ARGS]"))};
     case ToolFamily::kHermes:
       return {.head = spelled("<tool_call>\n") + " " + json_call("arguments"),
               .tail = spelled("}\n</tool_call>"),

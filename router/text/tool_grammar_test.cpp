@@ -180,6 +180,10 @@ TEST_CASE("a tool grammar allows calls as the family writes them, with any text 
   CHECK(allows(ToolFamily::kMistralArgs,
                "[TOOL_CALLS]f[ARGS]{\"s\": \"x\"}[TOOL_CALLS]free[CALL_ID]"
                "a1B2c3D4e[ARGS]{}"));
+  CHECK(allows(
+      ToolFamily::kMistral,
+      "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"s\": \"x\"}, \"id\": \"a1B2c3D4e\"}, "
+      "{\"name\": \"free\", \"arguments\": {}}]"));
   CHECK(allows(ToolFamily::kKimi,
                "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:12"
                "<|tool_call_argument_begin|>{\"s\": \"x\"}<|tool_call_end|><|tool_call_begin|>"

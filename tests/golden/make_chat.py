@@ -36,7 +36,7 @@ WEATHER = {"type": "function", "function": {
 TIME = {"type": "function", "function": {"name": "time-now", "description": "The time", "parameters": {
     "type": "object", "properties": {"zone": {"type": "string", "description": "Its name"}}}}}
 TOOLS = [WEATHER, TIME]
-ARGUMENTS = {"city": "Åre \"upper\"\n<b>5</b>", "days": 3, "parts": ["am", "5"], "units": {"wind": "m/s"}}
+ARGUMENTS = {"city": "Åre \"upper\"\n<b>5</b>", "days": 3, "units": {"wind": "m/s"}, "parts": ["am", "5"]}  # in this order
 
 
 def user(text):
