@@ -1,9 +1,14 @@
 #include "router/text/argument_types.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "router/text/blank.h"
 #include "router/text/client_json.h"
+#include "router/text/literal_call_reader.h"
 
 namespace stagecoach::router {
 namespace {
@@ -78,18 +83,23 @@ JsonTypes TypesOf(const json::value& schema, const json::value& root, int* n_lef
   return types != 0 ? types : kJsonAny;
 }
 
-std::string_view Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
-}
-
-// Python's spelling of a literal, which some templates show to models, in JSON.
-std::string_view LiteralJson(std::string_view text) {
+// Python's spelling of a word, which some templates show to models, in JSON.
+std::string_view WordJson(std::string_view text) {
   if (text == "True") return "true";
   if (text == "False") return "false";
   if (text == "None") return "null";
   return text;
+}
+
+// Python's spelling of a list or dictionary in JSON. Absent: it is none.
+std::optional<std::string> CollectionJson(std::string_view text) {
+  constexpr std::string_view kBegin = "{\"v\": ";
+  if (!text.starts_with('[') && !text.starts_with('{')) return std::nullopt;
+  LiteralCallReader reader(LiteralForm::kPython);
+  reader.Push(fmt::format("f(v={})", text));
+  if (!reader.done()) return std::nullopt;
+  const std::string arguments = reader.TakeArguments();
+  return arguments.substr(kBegin.size(), arguments.size() - kBegin.size() - 1);
 }
 
 json::value ParseSchema(std::string_view schema) {
@@ -119,9 +129,12 @@ JsonTypes ArgumentTypes::Of(std::string_view argument) const {
 
 std::string ArgumentJson(std::string_view text, JsonTypes types) {
   if (types != kJsonString) {
-    const std::string_view trimmed = LiteralJson(Trimmed(text));
+    const std::string_view trimmed = WordJson(WithoutBlanks(text));
     boost::system::error_code error;
     const json::value value = ParseClientJson(trimmed, error);
+    if (error && (types & kJsonString) == 0) {
+      if (std::optional<std::string> json = CollectionJson(trimmed)) return *std::move(json);
+    }
     if (!error && !value.is_string() && (TypeOf(value) & types) != 0) return std::string(trimmed);
     // A model may quote what its schema does not call a string.
     if (!error && value.is_string() && (types & kJsonString) == 0) return std::string(trimmed);

@@ -32,7 +32,8 @@ class ArgumentTypes {
 };
 
 // JSON for the value of an argument that the model wrote without JSON's quotes. The text is the
-// value's JSON if that has one of the types; otherwise it is a string.
+// value's JSON if that has one of the types, or Python's spelling of a list or dictionary where no
+// string may be; otherwise it is a string.
 std::string ArgumentJson(std::string_view text, JsonTypes types);
 
 // The inside of a JSON string with this text, which may be part of one.

@@ -89,6 +89,18 @@ TEST_CASE("GLM: names and values in tags of their own") {
   CHECK(read("<tool_call>what is it\n") == Answer{"<tool_call>what is it\n", {}});
 }
 
+TEST_CASE("Seed: values on no lines of their own, collections also as in Python") {
+  const auto read = [](std::string_view text) { return Read(ToolFamily::kSeed, text); };
+  CHECK(read("Look.\n<seed:tool_call>\n<function=f>\n<parameter=s>\n['a']</parameter>\n"
+             "<parameter=l>['a', 5, None]</parameter>\n<parameter=o>{'k': True}</parameter>\n"
+             "</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=g>\n</function>\n"
+             "</seed:tool_call>") ==
+        Answer{"Look.", {R"(f {"s": "\n['a']", "l": ["a", 5, null], "o": {"k": true}})", "g {}"}});
+  CHECK(read("<seed:tool_call><function=f><parameter=l>['a'</parameter></function>"
+             "</seed:tool_call>") == Answer{"", {R"(f {"l": "['a'"})"}});
+  CHECK(read("<seed:tool_call>f") == Answer{"<seed:tool_call>f", {}});
+}
+
 TEST_CASE("MiniMax: one tag around all calls") {
   const auto read = [](std::string_view text, bool parallel = true) {
     return Read(ToolFamily::kMiniMax, text, parallel);

@@ -14,6 +14,7 @@ struct ReasoningMarks {
 };
 inline constexpr ReasoningMarks kThinkTags{"<think>", "</think>"},
     kKimiThinkTags{"<think>", "</think>", "<|tool_calls_section_begin|>"},
+    kSeedThinkTags{"<seed:think>", "</seed:think>"},
     kThinkBrackets{"[THINK]", "[/THINK]"},               // Mistral
     kThoughtChannel{"<|channel>thought", "<channel|>"};  // Gemma 4
 

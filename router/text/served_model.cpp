@@ -67,7 +67,7 @@ void FindReasoning(ServedModel& model) {
   // The template knows better than the tokenizer, which may have tokens that the model never
   // writes.
   for (const ReasoningMarks& marks :
-       {kThoughtChannel, kThinkBrackets, kKimiThinkTags, kThinkTags}) {
+       {kThoughtChannel, kThinkBrackets, kSeedThinkTags, kKimiThinkTags, kThinkTags}) {
     if (model.chat_template == nullptr || !model.chat_template->Mentions(marks.end) ||
         !model.chat_template->Mentions(marks.calls)) {
       continue;

@@ -35,6 +35,7 @@ constexpr Marks kMistralMarks{"[TOOL_CALLS]", "", "", true}, kJsonMarks{kPythonT
     kNemotronMarks{"<TOOLCALL>", "</TOOLCALL>", "", true},
     kTagMarks{"<tool_call>", "</tool_call>", ""},
     kQwenXmlMarks{"<tool_call>", "</tool_call>", "<function="},
+    kSeedMarks{"<seed:tool_call>", "</seed:tool_call>", "<function="},
     kMiniMaxMarks{"<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\""},
     kDeepSeekMarks{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"},
     kKimiMarks{"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"},
@@ -50,6 +51,8 @@ const Marks& MarksOf(ToolFamily family) {
       return kTagMarks;
     case ToolFamily::kQwenXml:
       return kQwenXmlMarks;
+    case ToolFamily::kSeed:
+      return kSeedMarks;
     case ToolFamily::kMiniMax:
       return kMiniMaxMarks;
     case ToolFamily::kDeepSeek:
@@ -86,6 +89,7 @@ std::unique_ptr<CallReader> ToolCallParser::MakeReader(char c) const {
     case ToolFamily::kQwenXml:
     case ToolFamily::kGlm:
     case ToolFamily::kMiniMax:
+    case ToolFamily::kSeed:
       return std::make_unique<XmlCallReader>(&XmlFormOf(options_.family), marks_.end,
                                              options_.tools);
     case ToolFamily::kDeepSeek:

@@ -36,6 +36,10 @@ constexpr std::string_view kSpecials[] = {"[TOOL_CALLS]",
                                           "<|tool_call_end|>",
                                           "<TOOLCALL>",
                                           "</TOOLCALL>",
+                                          "<seed:tool_call>",
+                                          "</seed:tool_call>",
+                                          "<seed:think>",
+                                          "</seed:think>",
                                           "<|tool_call>",
                                           "<tool_call|>",
                                           "<|\"|>",
@@ -51,15 +55,12 @@ struct Sign {
   std::string_view text;
   ToolFamily family;
 };
-constexpr Sign kSigns[] = {{"<|channel|>", ToolFamily::kHarmony},
-                           {"<minimax:tool_call>", ToolFamily::kMiniMax},
-                           {"<|tool_calls_section_begin|>", ToolFamily::kKimi},
-                           {"<TOOLCALL>", ToolFamily::kNemotron},
-                           {"<|tool_call>", ToolFamily::kGemma},
-                           {"<arg_key>", ToolFamily::kGlm},
-                           {"<parameter=", ToolFamily::kQwenXml},
-                           {"<tool_call>", ToolFamily::kHermes},
-                           {"func_name1(", ToolFamily::kPythonic}};
+constexpr Sign kSigns[] = {
+    {"<|channel|>", ToolFamily::kHarmony},   {"<minimax:tool_call>", ToolFamily::kMiniMax},
+    {"<seed:tool_call>", ToolFamily::kSeed}, {"<|tool_calls_section_begin|>", ToolFamily::kKimi},
+    {"<TOOLCALL>", ToolFamily::kNemotron},   {"<|tool_call>", ToolFamily::kGemma},
+    {"<arg_key>", ToolFamily::kGlm},         {"<parameter=", ToolFamily::kQwenXml},
+    {"<tool_call>", ToolFamily::kHermes},    {"func_name1(", ToolFamily::kPythonic}};
 
 }  // namespace
 

@@ -27,6 +27,9 @@ enum class ToolFamily : uint8_t {
   // <minimax:tool_call>\n<invoke name="f">\n<parameter name="a">1</parameter>\n</invoke>\n
   // </minimax:tool_call> around all calls: MiniMax-M2
   kMiniMax,
+  // <seed:tool_call>\n<function=f>\n<parameter=a>1</parameter>\n</function>\n</seed:tool_call> for
+  // each call: Seed-OSS
+  kSeed,
   // <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>,
   // the first and the last mark around all calls: DeepSeek V3.1
   kDeepSeek,
@@ -43,7 +46,7 @@ enum class ToolFamily : uint8_t {
   // <|constrain|>json<|message|>{}<|call|> : gpt-oss
   kHarmony,
 };
-inline constexpr int kToolFamilies = 14;
+inline constexpr int kToolFamilies = 15;
 
 // Detects the family from the way the template writes the calls of earlier answers.
 ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template);

@@ -18,6 +18,7 @@ TEST_CASE("a family is detected from what its templates contain") {
       {"<tool_call>\n{\"name\": ", kHermes},
       {"<tool_call>\n<function=f>\n<parameter=a>", kQwenXml},
       {"<tool_call>f\n<arg_key>", kGlm},
+      {"<seed:tool_call>\n<function=f>\n<parameter=a>", kSeed},
       {"<minimax:tool_call>\n<invoke", kMiniMax},
       {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", kDeepSeek},
       {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json",

@@ -111,8 +111,13 @@ CallForm FormOf(ToolFamily family, const std::string& name, const Speller& spell
               .is_json = false,
               .separator = QuotedLark("\n")};
     case ToolFamily::kGlm:
-      return {.head = spelled("<tool_call>" + name + "\n"),
+      return {.head = spelled("<tool_call>" + name) + " \"\\n\"?",
               .tail = spelled("</tool_call>"),
+              .is_json = false,
+              .separator = "\"\\n\"?"};
+    case ToolFamily::kSeed:
+      return {.head = spelled("<seed:tool_call>\n<function=" + name + ">\n"),
+              .tail = spelled("</function>\n</seed:tool_call>"),
               .is_json = false,
               .separator = QuotedLark("\n")};
     case ToolFamily::kMiniMax:

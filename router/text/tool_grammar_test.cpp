@@ -65,7 +65,7 @@ constexpr ToolFamily kFamilies[] = {
     ToolFamily::kJson,    ToolFamily::kPythonic,    ToolFamily::kQwenXml,
     ToolFamily::kGlm,     ToolFamily::kMiniMax,     ToolFamily::kDeepSeek,
     ToolFamily::kGemma,   ToolFamily::kHarmony,     ToolFamily::kDeepSeekFenced,
-    ToolFamily::kKimi,    ToolFamily::kNemotron};
+    ToolFamily::kKimi,    ToolFamily::kNemotron,    ToolFamily::kSeed};
 static_assert(std::size(kFamilies) == kToolFamilies);
 
 // A model with Harmony's marks as special tokens.
@@ -169,6 +169,12 @@ TEST_CASE("a tool grammar allows calls as the family writes them, with any text 
   CHECK_FALSE(allows(ToolFamily::kQwenXml, "<tool_call>\n<function=f>\n</function>\n</tool_call>"));
   CHECK(allows(ToolFamily::kGlm,
                "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a < b</arg_value>\n</tool_call>"));
+  CHECK(allows(ToolFamily::kGlm,
+               "<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_value></tool_call><tool_call>free"
+               "<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>"));
+  CHECK(allows(ToolFamily::kSeed,
+               "<seed:tool_call>\n<function=f>\n<parameter=s>a\nb</parameter>\n<parameter=n>1"
+               "</parameter>\n</function>\n</seed:tool_call>"));
   CHECK(allows(ToolFamily::kMiniMax,
                "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">a\nb</parameter>\n"
                "</invoke>\n</minimax:tool_call>"));

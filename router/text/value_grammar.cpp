@@ -142,6 +142,8 @@ class RuleWriter {
   std::string KeyBegin() const;
   std::string KeyEnd(int depth) const;
   std::string ValueEnd() const;
+  // Between tags.
+  std::string Break() const { return form_->may_join ? " \"\\n\"? " : " \"\\n\" "; }
 
   const ToolFamily family_;
   const XmlForm* const form_;  // null: no family with tags
@@ -232,15 +234,14 @@ std::string RuleWriter::KeyEnd(int depth) const {
   if (family_ == ToolFamily::kPythonic) return QuotedLark("=");
   if (family_ == ToolFamily::kGemma) return QuotedLark(":");
   SC_CHECK(depth == 0);
-  std::string text(form_->key_end);
-  if (!form_->value_begin.empty()) text.append("\n").append(form_->value_begin);
-  if (form_->on_lines) text += "\n";
-  return Spelled(text);
+  std::string end = Spelled(form_->key_end);
+  if (!form_->value_begin.empty()) end += Break() + Spelled(form_->value_begin);
+  return form_->on_lines ? end + " \"\\n\"" : end;
 }
 
 std::string RuleWriter::ValueEnd() const {
   if (!IsTagged()) return "";
-  return Spelled(fmt::format("{}{}\n", form_->on_lines ? "\n" : "", form_->value_end));
+  return Spelled(fmt::format("{}{}", form_->on_lines ? "\n" : "", form_->value_end)) + Break();
 }
 
 // Any text, and `end` behind it.
@@ -289,7 +290,7 @@ std::string RuleWriter::String(const json::object& schema, const std::string& pl
   }
   is_free_ = !is_gemma;
   if (is_gemma) return quote + Text("<|\"|>");
-  return Text(form_->value_end) + " \"\\n\"";
+  return Text(form_->value_end) + Break();
 }
 
 std::string RuleWriter::Array(const std::string& rule, const json::object& schema,
@@ -370,7 +371,7 @@ std::string RuleWriter::Value(const std::string& rule, const json::value* schema
   is_free_ = false;
   Alternatives(rule, schema, place, depth, &alternatives);
   // Any text covers the other alternatives, too.
-  if (is_free_) return Text(form_->value_end) + " \"\\n\"";
+  if (is_free_) return Text(form_->value_end) + Break();
   return fmt::format("({})", Joined(alternatives, " | "));
 }
 

@@ -21,7 +21,15 @@ constexpr XmlForm kGlm{.call_begin = "",
                        .key_end = "</arg_key>",
                        .value_begin = "<arg_value>",
                        .value_end = "</arg_value>",
-                       .call_end = ""};
+                       .call_end = "",
+                       .may_join = true};
+constexpr XmlForm kSeed{.call_begin = "<function=",
+                        .name_end = ">",
+                        .key_begin = "<parameter=",
+                        .key_end = ">",
+                        .value_begin = "",
+                        .value_end = "</parameter>",
+                        .call_end = "</function>"};
 constexpr XmlForm kMiniMax{.call_begin = "<invoke name=\"",
                            .name_end = "\">",
                            .key_begin = "<parameter name=\"",
@@ -42,6 +50,8 @@ const XmlForm& XmlFormOf(ToolFamily family) {
       return kQwen;
     case ToolFamily::kGlm:
       return kGlm;
+    case ToolFamily::kSeed:
+      return kSeed;
     default:
       SC_CHECK(family == ToolFamily::kMiniMax);
       return kMiniMax;

@@ -24,6 +24,7 @@ struct XmlForm {
   std::string_view value_end;
   std::string_view call_end;  // "": the call ends before the end tag around it
   bool on_lines = false;      // a line break on either side of a value is not part of it
+  bool may_join = false;      // some models of the family write no line breaks between tags
 };
 
 // REQUIRES: one of the families with tags.

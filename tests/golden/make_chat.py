@@ -142,6 +142,8 @@ FAMILIES = [
     Family("magistral-v11", None, "mistral-common-v11-think", ["<eos>"]),
     Family("magistral-v13", None, "mistral-common-v13", ["<eos>"]),
     Family("mistral-small-4", "mistral-form", "mistral-common-v15", ["<eos>"], kwargs=EFFORT),
+    Family("seed-oss", None, "ByteDance-Seed-OSS", ["<seed:eos>"], skip=("one call",)),  # with lists as in Python
+    Family("glm-4.7", None, "GLM-4.7-Flash", ["<|observation|>", "<|user|>"], kwargs=THINKING),
     Family("nemotron-3", None, "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", ["<|im_end|>"], kwargs=THINKING),
     # The template leaves out calls.
     Family("smollm3", None, "HuggingFaceTB-SmolLM3-3B", ["<|im_end|>"], kwargs=THINKING, more=SWITCHES[1:],
