@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <utility>
 
 #include "router/text/blank.h"
 #include "router/text/client_json.h"
@@ -91,15 +89,24 @@ std::string_view WordJson(std::string_view text) {
   return text;
 }
 
-// Python's spelling of a list or dictionary in JSON. Absent: it is none.
-std::optional<std::string> CollectionJson(std::string_view text) {
+// Python's spelling of a list or dictionary in JSON; no JSON if it is none.
+std::string CollectionJson(std::string_view text) {
   constexpr std::string_view kBegin = "{\"v\": ";
-  if (!text.starts_with('[') && !text.starts_with('{')) return std::nullopt;
+  if (!text.starts_with('[') && !text.starts_with('{')) return "";
+  const std::string call = fmt::format("f(v={})", text);
   LiteralCallReader reader(LiteralForm::kPython);
-  reader.Push(fmt::format("f(v={})", text));
-  if (!reader.done()) return std::nullopt;
+  if (reader.Push(call) < call.size() || !reader.done()) return "";
   const std::string arguments = reader.TakeArguments();
   return arguments.substr(kBegin.size(), arguments.size() - kBegin.size() - 1);
+}
+
+// `text` is JSON of one of the types, or a string that `types` does not have: a model may quote
+// what its schema does not call a string.
+bool IsJsonOf(std::string_view text, JsonTypes types) {
+  boost::system::error_code error;
+  const json::value value = ParseClientJson(text, error);
+  if (error) return false;
+  return value.is_string() ? (types & kJsonString) == 0 : (TypeOf(value) & types) != 0;
 }
 
 json::value ParseSchema(std::string_view schema) {
@@ -130,14 +137,9 @@ JsonTypes ArgumentTypes::Of(std::string_view argument) const {
 std::string ArgumentJson(std::string_view text, JsonTypes types) {
   if (types != kJsonString) {
     const std::string_view trimmed = WordJson(WithoutBlanks(text));
-    boost::system::error_code error;
-    const json::value value = ParseClientJson(trimmed, error);
-    if (error && (types & kJsonString) == 0) {
-      if (std::optional<std::string> json = CollectionJson(trimmed)) return *std::move(json);
-    }
-    if (!error && !value.is_string() && (TypeOf(value) & types) != 0) return std::string(trimmed);
-    // A model may quote what its schema does not call a string.
-    if (!error && value.is_string() && (types & kJsonString) == 0) return std::string(trimmed);
+    if (IsJsonOf(trimmed, types)) return std::string(trimmed);
+    const std::string collection = (types & kJsonString) == 0 ? CollectionJson(trimmed) : "";
+    if (IsJsonOf(collection, types)) return collection;
   }
   return "\"" + EscapedJson(text) + "\"";
 }

@@ -42,6 +42,12 @@ TEST_CASE("a value's text becomes JSON of the types that the schema allows") {
   CHECK(ArgumentJson("[1, \"a\"]", kJsonString | kJsonNumber) == R"("[1, \"a\"]")");
   CHECK(ArgumentJson("\"a\"", kJsonAny) == R"("\"a\"")");
   CHECK(ArgumentJson("{", kJsonObject) == "\"{\"");
+  CHECK(ArgumentJson("['a', None]", kJsonArray) == R"(["a", null])");
+  CHECK(ArgumentJson("{'a': True}", kJsonObject) == R"({"a": true})");
+  CHECK(ArgumentJson("['a']", kJsonArray | kJsonString) == R"("['a']")");
+  CHECK(ArgumentJson("['a']", kJsonObject) == R"("['a']")");
+  CHECK(ArgumentJson("['a'], w=['b']", kJsonArray) == R"("['a'], w=['b']")");
+  CHECK(ArgumentJson("['a']) ('b'", kJsonArray) == R"("['a']) ('b'")");
   CHECK(EscapedJson("a\"\\\n\x01ä/") == "a\\\"\\\\\\n\\u0001ä/");
 }
 

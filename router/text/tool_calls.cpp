@@ -334,6 +334,7 @@ bool ToolCallParser::AfterMarkedCall() {
   return true;
 }
 
+// Behind a call in a list that has an end mark: another call, or the end of the list.
 bool ToolCallParser::InList() {
   const size_t begin = held_.find_first_not_of(" \t\r\n,");
   if (begin == std::string::npos) return false;
