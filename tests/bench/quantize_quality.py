@@ -28,7 +28,7 @@ sys.path.append(str(ROOT / "tests" / "gpu"))
 from machine import commit_of, machine_of  # noqa: E402
 from results import emit  # noqa: E402
 
-CHUNK = 500  # rows of logits at a time
+CHUNK = 100  # rows of logits at a time
 
 
 def text_ids(model, n):
@@ -41,13 +41,29 @@ def logits_of(model, ids):
         return model(ids).logits[0]
 
 
+def logprobs_of(logits):
+    """Log-probabilities in float64: in float32, the sum over 262,144 tokens is off by 1e-4."""
+    return logits.double().log_softmax(-1)
+
+
 def divergence(base, other):
     """KL(base || other) of each position."""
     parts = []
     for p, q in zip(base.split(CHUNK), other.split(CHUNK), strict=True):
-        p, q = p.log_softmax(-1), q.log_softmax(-1)
+        p, q = logprobs_of(p), logprobs_of(q)
         parts.append((p.exp() * (p - q)).sum(-1))
     return torch.cat(parts)
+
+
+def emit_divergence(out, name, ours, theirs, reference, command, **more):
+    """Emits a result line of divergences by position: ours, and those of `reference`."""
+    difference = ours - theirs
+    noise = difference.std().item() / len(difference) ** 0.5
+    value, other = ours.mean().item(), theirs.mean().item()
+    emit({"name": name, "value": round(value, 6), "unit": f"nats, mean of {len(ours)} tokens", "reference": reference,
+          "reference_value": round(other, 6), "ratio": round(value / other, 4) if other else None, "noise": round(noise, 6), **more,
+          "machine": machine_of("cpu", []), "date": datetime.date.today().isoformat(), "commit": commit_of(),
+          "command": command}, out)
 
 
 def reference(model, copy):
@@ -84,13 +100,8 @@ def main():
             copy = AutoModelForCausalLM.from_pretrained(f"{folder}/copy", dtype=torch.float32)
             ours = divergence(base, logits_of(copy, ids))
             theirs = divergence(base, logits_of(reference(args.model, copy), ids))
-        difference = ours - theirs
-        noise = difference.std().item() / len(difference) ** 0.5
-        emit({"name": f"quantize/{pathlib.Path(args.model).name}/{form}/kl", "value": round(ours.mean().item(), 6),
-              "unit": f"nats, mean of {ids.shape[1]} tokens", "reference": "compressed-tensors' round to nearest",
-              "reference_value": round(theirs.mean().item(), 6), "ratio": round((ours.mean() / theirs.mean()).item(), 4),
-              "noise": round(noise, 6), "machine": machine_of("cpu", []), "date": datetime.date.today().isoformat(),
-              "commit": commit_of(), "command": command}, args.out)
+        emit_divergence(args.out, f"quantize/{pathlib.Path(args.model).name}/{form}/kl", ours, theirs,
+                        "compressed-tensors' round to nearest", command)
 
 
 if __name__ == "__main__":

@@ -221,12 +221,8 @@ def plain_model(config, values):
         ).eval()
 
 
-def written_here(folder, config, seed, scheme, excluded):
-    quantize, quantization = scheme
-    model = random_model(config, seed)
-    model.to(torch.bfloat16).save_pretrained(folder)
-    state = load_file(folder / "model.safetensors")
-    random = torch.Generator().manual_seed(seed)
+def quantized_tensors(state, quantize, excluded, random):
+    """The values of a checkpoint's tensors, and what is stored for them, when `quantize` has written the linear layers."""
     values, stored = {}, {}
     for name, tensor in state.items():
         linear = tensor.dim() == 2 and "embed" not in name and "router" not in name and ".mlp.gate." not in name
@@ -235,6 +231,15 @@ def written_here(folder, config, seed, scheme, excluded):
             stored |= {key: value.contiguous() for key, value in tensors.items()}
         else:
             values[name], stored[name] = tensor.float(), tensor
+    return values, stored
+
+
+def written_here(folder, config, seed, scheme, excluded):
+    quantize, quantization = scheme
+    model = random_model(config, seed)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    state = load_file(folder / "model.safetensors")
+    values, stored = quantized_tensors(state, quantize, excluded, torch.Generator().manual_seed(seed))
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     if excluded:
         quantization = dict(quantization, modules_to_not_convert=list(excluded))
@@ -242,47 +247,68 @@ def written_here(folder, config, seed, scheme, excluded):
     return plain_model(config, values)
 
 
-def compressed(folder, config, seed, scheme, ignored):
-    """Written by compressed-tensors."""
-    from compressed_tensors.compressors import ModelCompressor
+def bounds(weight, args):
+    """The least and the largest value of each group that shares a scale."""
+    if args.strategy == "block":
+        rows, cols = args.block_structure
+        tiles = weight.unflatten(1, (-1, cols)).unflatten(0, (-1, rows))
+        return tiles.amin((1, 3)), tiles.amax((1, 3))
+    grouped = weight.unflatten(1, (-1, args.group_size or weight.shape[1]))
+    return grouped.amin(-1), grouped.amax(-1)
+
+
+def quantize_layers(model, scheme, ignored=()):
+    """Quantizes the linear layers by compressed-tensors, and returns {layer: values}."""
     from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
     from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
-    model, plain = random_model(config, seed), random_model(config, seed)
     quantization = QuantizationConfig(
         config_groups={"group_0": dict(targets=["Linear"], weights=scheme)}, ignore=["lm_head", *ignored]
     )
     apply_quantization_config(model, quantization)
+    values = {}
     for name, module in model.named_modules():
         if getattr(module, "quantization_scheme", None) is None:
             continue
         args, weight = module.quantization_scheme.weights, module.weight.data
-        size = args.group_size or weight.shape[1]
-        grouped = weight.reshape(weight.shape[0], -1, size)
         matrix_scale = None
         if args.strategy == "tensor_group":
             matrix_scale = generate_gparam(weight.amin().reshape(1), weight.amax().reshape(1))
             module.weight_global_scale.data.copy_(matrix_scale)
-        scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), args, global_scale=matrix_scale)
+        scale, zero = calculate_qparams(*bounds(weight, args), args, global_scale=matrix_scale)
         if matrix_scale is None:
             scale = scale.bfloat16().float()
         module.weight_scale.data.copy_(scale)
         if getattr(module, "weight_zero_point", None) is not None:
             module.weight_zero_point.data.copy_(zero)
-        values = fake_quantize(weight, scale, zero, args, global_scale=matrix_scale)
-        plain.get_submodule(name).weight.data.copy_(values)
+        values[name] = fake_quantize(weight, scale, zero, args, global_scale=matrix_scale)
+    return values
+
+
+def save_compressed(model, folder):
+    """Writes a model after quantize_layers(), without a tied head."""
+    from compressed_tensors.compressors import ModelCompressor
+
     compressor = ModelCompressor.from_pretrained_model(model)
     compressor.compress_model(model)
     state = {
         name: tensor.bfloat16() if tensor.dtype == torch.float32 and "global_scale" not in name else tensor
         for name, tensor in model.state_dict().items()
-        if name != "lm_head.weight"  # tied
+        if name != "lm_head.weight"
     }
-    config.architectures = [type(model).__name__]
-    config.save_pretrained(folder)
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
     save_file({k: v.contiguous() for k, v in state.items()}, folder / "model.safetensors", metadata={"format": "pt"})
     compressor.update_config(folder)
+
+
+def compressed(folder, config, seed, scheme, ignored):
+    """Written by compressed-tensors."""
+    model, plain = random_model(config, seed), random_model(config, seed)
+    for name, values in quantize_layers(model, scheme, ignored).items():
+        plain.get_submodule(name).weight.data.copy_(values)
+    save_compressed(model, folder)
     set_config(folder, None)
     return plain
 

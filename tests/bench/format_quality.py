@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""How far the formats of published checkpoints, computed by stagecoach on a CPU, are from the 16-bit model: KL divergence of
+the next token, beside a reference that computes the same file.
+
+usage: format_quality.py MODEL --gguf FILE.gguf --ggml LIBRARY [--tokens 2000] [--formats gptq-4 gguf-q4_k ...]
+                         [--threads 2] [--out FILE.jsonl]
+       (needs what quantize_quality.py needs, and gguf, grpcio, grpcio-tools; build/cpu/bin with prompt_logits)
+
+MODEL is a folder of Gemma 3 in bfloat16. FILE.gguf is any .gguf of the same model, for its tokenizer. LIBRARY is
+llama.cpp's libggml-base.so, which tests/bench/build_llama_cpp.sh builds.
+
+Each file is written with its format's own library, or from the format's definition where that library needs a GPU, by
+round to nearest. It is computed twice: by stagecoach, with its weights as stored and its KV cache in bfloat16, and by
+transformers in float32 with the values that the format's reference gives (compressed-tensors, gguf-py, or
+scale * (code - zero)). `value` and `reference_value` are the means over the tokens of KL(model || each), over the whole
+vocabulary, in nats. `noise` is the standard error of the mean of their differences. `from_reference` is the mean of
+KL(reference || stagecoach). stagecoach's distributions come from prompt_logits, in one process; a server that loads the same
+file must give the log-probabilities of the 2,000 tokens that prompt_logits gives.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+from quantize_quality import CHUNK, ROOT, divergence, emit_divergence, logits_of, logprobs_of, text_ids
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+sys.path += [str(ROOT / "tests" / "golden"), str(ROOT / "tests" / "cluster")]
+
+import gguf_copy
+import make_quantized
+from harness import BIN_DIR, Cluster
+from make_quantized import awq, fp8, gptq, int_args, modelopt, nvfp4_args
+from stagecoach.v1 import inference_pb2 as pb
+
+SERVER_TOLERANCE = 1e-5  # of log-probabilities, which a server computes from the same logits in float32
+
+
+def plain(model, values=None):
+    """The model in float32, with other values of its tensors."""
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    if values:
+        loaded.load_state_dict({name: torch.as_tensor(value) for name, value in values.items()}, strict=False)
+    return loaded
+
+
+def by_compressed_tensors(scheme):
+    def write(args, folder):
+        model = plain(args.model)
+        make_quantized.quantize_layers(model, scheme)
+        model.config.dtype = torch.bfloat16
+        make_quantized.save_compressed(model, folder)
+        return folder, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), "compressed-tensors"
+
+    return write
+
+
+def by_definition(scheme):
+    quantize, quantization = scheme
+
+    def write(args, folder):
+        state = load_file(args.model / "model.safetensors")
+        values, stored = make_quantized.quantized_tensors(state, quantize, (), torch.Generator().manual_seed(1))
+        save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+        config = json.loads((args.model / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": quantization}))
+        return folder, plain(args.model, values), "scale * (code - zero)"
+
+    return write
+
+
+def by_ggml(kind):
+    def write(args, folder):
+        state = {name: tensor.float() for name, tensor in load_file(args.model / "model.safetensors").items()}
+        n_layers, path = json.loads((args.model / "config.json").read_text())["num_hidden_layers"], folder / "copy.gguf"
+        gguf_copy.write_copy(state, n_layers, args.gguf, kind, args.ggml, path)
+        return path, plain(args.model, gguf_copy.read_values(state, n_layers, path)), "gguf-py"
+
+    return write
+
+
+FORMATS = {
+    "bfloat16": lambda args, folder: (args.model, plain(args.model), "the same weights"),
+    "compressed-tensors-fp8-channel": by_compressed_tensors(dict(num_bits=8, type="float", strategy="channel")),
+    "compressed-tensors-fp8-block": by_compressed_tensors(
+        dict(num_bits=8, type="float", strategy="block", block_structure=[128, 128])),
+    "compressed-tensors-int8": by_compressed_tensors(int_args(8, True)),
+    "compressed-tensors-int4": by_compressed_tensors(int_args(4, True, 128)),
+    "compressed-tensors-int4-zeros": by_compressed_tensors(int_args(4, False, 128)),
+    "compressed-tensors-nvfp4": by_compressed_tensors(nvfp4_args()),
+    "fp8-block": by_definition(fp8((128, 128), "weight_scale_inv")),
+    "gptq-4": by_definition(gptq(4, 128, act_order=False, symmetric=True)),
+    "gptq-4-act-order": by_definition(gptq(4, 128, act_order=True, symmetric=True)),
+    "gptq-8": by_definition(gptq(8, 128, act_order=False, symmetric=True)),
+    "awq": by_definition(awq(128)),
+    "modelopt-mixed": by_definition(modelopt()),
+    **{f"gguf-{name}": by_ggml(kind) for name, kind in gguf_copy.KINDS.items()},
+}
+
+
+def our_logits(model, ids, vocabulary, threads):
+    """Yields stagecoach's logits of the next CHUNK positions."""
+    command = [BIN_DIR / "prompt_logits", model, "--threads", str(threads)]
+    with tempfile.TemporaryFile() as given, subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE) as program:
+        given.write(ids.to(torch.int32).numpy().tobytes())
+        given.seek(0)
+        while block := program.stdout.read(CHUNK * vocabulary * 4):
+            yield torch.frombuffer(bytearray(block), dtype=torch.float32).view(-1, vocabulary)
+    if program.returncode:
+        raise SystemExit(f"prompt_logits {model}: exit code {program.returncode}")
+
+
+def served_logprobs(model, ids, threads):
+    """The log-probabilities that a server gives the prompt's tokens, without the first."""
+    request = pb.GenerateRequest(tokens=pb.TokenIds(ids=ids.tolist()), sampling=pb.SamplingParams(max_tokens=1, prompt_logprobs=0))
+    with Cluster(model, flags=["--threads-per-worker", threads, "--max-model-len", len(ids) + 1]) as cluster:
+        messages = list(cluster.stub.Generate(request))
+    return torch.tensor([position.chosen.logprob for message in messages for position in message.prompt.logprobs])
+
+
+def compare(base, reference, ids, model, threads):
+    """KL(model || stagecoach) and KL(reference || stagecoach) of each position."""
+    from_base, from_reference, logprobs = [], [], []
+    for rows in our_logits(model, ids, base.shape[1], threads):
+        here = slice(len(from_base) * CHUNK, len(from_base) * CHUNK + len(rows))
+        from_base.append(divergence(base[here], rows))
+        from_reference.append(divergence(reference[here], rows))
+        following = ids[here.start + 1 : here.stop + 1, None]
+        logprobs.append(logprobs_of(rows[: len(following)]).gather(1, following)[:, 0])
+    difference = (torch.cat(logprobs) - served_logprobs(model, ids, threads)).abs().max().item()
+    if difference > SERVER_TOLERANCE:
+        raise SystemExit(f"{model}: a server's log-probabilities differ from those of prompt_logits by {difference}")
+    return torch.cat(from_base), torch.cat(from_reference)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("--gguf", type=pathlib.Path, required=True)
+    parser.add_argument("--ggml", type=pathlib.Path, required=True)
+    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    ids = text_ids(args.model, args.tokens)
+    base = logits_of(plain(args.model), ids)
+    command = f"tests/bench/format_quality.py {args.model.name} --tokens {args.tokens}"
+    for form in args.formats:
+        with tempfile.TemporaryDirectory() as folder:
+            copy, model, values = FORMATS[form](args, pathlib.Path(folder))
+            for file in args.model.glob("tokenizer*"):
+                if copy.is_dir() and copy != args.model:
+                    shutil.copy(file, copy)
+            reference = logits_of(model, ids)
+            del model
+            ours, from_reference = compare(base, reference, ids[0], copy, args.threads)
+        emit_divergence(args.out, f"format/{args.model.name}/{form}/kl", ours, divergence(base, reference),
+                        f"transformers in float32, values of {values}", command,
+                        from_reference=round(from_reference.mean().item(), 6))
+
+
+if __name__ == "__main__":
+    main()
