@@ -10,12 +10,13 @@ MODEL is a folder of Gemma 3 in bfloat16. FILE.gguf is any .gguf of the same mod
 llama.cpp's libggml-base.so, which tests/bench/build_llama_cpp.sh builds.
 
 Each file is written with its format's own library, or from the format's definition where that library needs a GPU, by
-round to nearest. It is computed twice: by stagecoach, with its weights as stored and its KV cache in bfloat16, and by
-transformers in float32 with the values that the format's reference gives (compressed-tensors, gguf-py, or
-scale * (code - zero)). `value` and `reference_value` are the means over the tokens of KL(model || each), over the whole
-vocabulary, in nats. `noise` is the standard error of the mean of their differences. `from_reference` is the mean of
-KL(reference || stagecoach). stagecoach's distributions come from prompt_logits, in one process; a server that loads the same
-file must give the log-probabilities of the 2,000 tokens that prompt_logits gives.
+round to nearest. It is computed twice: by stagecoach, with its weights as stored, and by transformers in float32 with the
+values that the format's reference gives (compressed-tensors, gguf-py, or scale * (code - zero)). Both keep keys and values in
+bfloat16, as a server does by default; MODEL itself does not, and computes in float32. `value` and `reference_value` are the
+means over the tokens of KL(MODEL || each), over the whole vocabulary, in nats. `noise` is the standard error of the mean of
+their differences. `from_reference` is the mean of KL(reference || stagecoach). stagecoach's distributions come from
+prompt_logits, in one process; a server that loads the same file must give the log-probabilities of the 2,000 tokens that
+prompt_logits gives.
 """
 import argparse
 import json
@@ -28,7 +29,7 @@ import tempfile
 import torch
 from quantize_quality import CHUNK, ROOT, divergence, emit_divergence, logits_of, logprobs_of, text_ids
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 sys.path += [str(ROOT / "tests" / "golden"), str(ROOT / "tests" / "cluster")]
 
@@ -39,6 +40,13 @@ from make_quantized import awq, fp8, gptq, int_args, modelopt, nvfp4_args
 from stagecoach.v1 import inference_pb2 as pb
 
 SERVER_TOLERANCE = 1e-5  # of log-probabilities, which a server computes from the same logits in float32
+
+
+class BFloat16Cache(DynamicCache):
+    """Rounds keys and values to bfloat16."""
+
+    def update(self, keys, values, *more, **named):
+        return super().update(keys.bfloat16().float(), values.bfloat16().float(), *more, **named)
 
 
 def plain(model, values=None):
@@ -158,7 +166,7 @@ def main():
             for file in args.model.glob("tokenizer*"):
                 if copy.is_dir() and copy != args.model:
                     shutil.copy(file, copy)
-            reference = logits_of(model, ids)
+            reference = logits_of(model, ids, BFloat16Cache(config=model.config))
             del model
             ours, from_reference = compare(base, reference, ids[0], copy, args.threads)
         emit_divergence(args.out, f"format/{args.model.name}/{form}/kl", ours, divergence(base, reference),

@@ -36,9 +36,9 @@ def text_ids(model, n):
     return AutoTokenizer.from_pretrained(model)(text, return_tensors="pt").input_ids[:, :n]
 
 
-def logits_of(model, ids):
+def logits_of(model, ids, cache=None):
     with torch.inference_mode():
-        return model(ids).logits[0]
+        return model(ids, past_key_values=cache).logits[0]
 
 
 def logprobs_of(logits):
