@@ -12,10 +12,10 @@ llama.cpp's libggml-base.so, which tests/bench/build_llama_cpp.sh builds.
 Each file is written with its format's own library, or from the format's definition where that library needs a GPU, by
 round to nearest. It is computed twice: by stagecoach, with its weights as stored, and by transformers in float32 with the
 values that the format's reference gives (compressed-tensors, gguf-py, or scale * (code - zero)). Both keep keys and values in
-bfloat16, as a server does by default; MODEL itself does not, and computes in float32. `value` and `reference_value` are the
+bfloat16, as a server does by default; MODEL itself, in float32, does not. `value` and `reference_value` are the
 means over the tokens of KL(MODEL || each), over the whole vocabulary, in nats. `noise` is the standard error of the mean of
 their differences. `from_reference` is the mean of KL(reference || stagecoach). stagecoach's distributions come from
-prompt_logits, in one process; a server that loads the same file must give the log-probabilities of the 2,000 tokens that
+prompt_logits, in one process; a server that loads the same file must give the first 256 tokens the log-probabilities that
 prompt_logits gives.
 """
 import argparse
@@ -27,7 +27,7 @@ import sys
 import tempfile
 
 import torch
-from quantize_quality import CHUNK, ROOT, divergence, emit_divergence, logits_of, logprobs_of, text_ids
+from quantize_quality import CHUNK, ROOT, divergence, emit_divergence, logits_of, text_ids, weights_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, DynamicCache
 
@@ -39,6 +39,7 @@ from harness import BIN_DIR, Cluster
 from make_quantized import awq, fp8, gptq, int_args, modelopt, nvfp4_args
 from stagecoach.v1 import inference_pb2 as pb
 
+SERVED = 256  # tokens of the text that a server computes, too
 SERVER_TOLERANCE = 1e-5  # of log-probabilities, which a server computes from the same logits in float32
 
 
@@ -47,6 +48,13 @@ class BFloat16Cache(DynamicCache):
 
     def update(self, keys, values, *more, **named):
         return super().update(keys.bfloat16().float(), values.bfloat16().float(), *more, **named)
+
+
+def logits_with(model, ids, cache=None):
+    """As logits_of(), with the scale of Gemma's embeddings in the checkpoint's type: 25.25 instead of the root of 640."""
+    scale = model.get_input_embeddings().embed_scale
+    scale.copy_(scale.bfloat16())
+    return logits_of(model, ids, cache)
 
 
 def plain(model, values=None):
@@ -133,14 +141,15 @@ def served_logprobs(model, ids, threads):
 
 def compare(base, reference, ids, model, threads):
     """KL(model || stagecoach) and KL(reference || stagecoach) of each position."""
-    from_base, from_reference, logprobs = [], [], []
+    from_base, from_reference, first = [], [], None
     for rows in our_logits(model, ids, base.shape[1], threads):
         here = slice(len(from_base) * CHUNK, len(from_base) * CHUNK + len(rows))
         from_base.append(divergence(base[here], rows))
         from_reference.append(divergence(reference[here], rows))
-        following = ids[here.start + 1 : here.stop + 1, None]
-        logprobs.append(logprobs_of(rows[: len(following)]).gather(1, following)[:, 0])
-    difference = (torch.cat(logprobs) - served_logprobs(model, ids, threads)).abs().max().item()
+        first = rows if first is None else torch.cat([first, rows])[:SERVED]
+    following = ids[1:SERVED]
+    chosen = first[: len(following)].gather(1, following[:, None])[:, 0] - weights_of(first[: len(following)])[1]
+    difference = (chosen - served_logprobs(model, ids[:SERVED], threads)).abs().max().item()
     if difference > SERVER_TOLERANCE:
         raise SystemExit(f"{model}: a server's log-probabilities differ from those of prompt_logits by {difference}")
     return torch.cat(from_base), torch.cat(from_reference)
@@ -158,7 +167,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     ids = text_ids(args.model, args.tokens)
-    base = logits_of(plain(args.model), ids)
+    base = logits_with(plain(args.model), ids)
     command = f"tests/bench/format_quality.py {args.model.name} --tokens {args.tokens}"
     for form in args.formats:
         with tempfile.TemporaryDirectory() as folder:
@@ -166,7 +175,7 @@ def main():
             for file in args.model.glob("tokenizer*"):
                 if copy.is_dir() and copy != args.model:
                     shutil.copy(file, copy)
-            reference = logits_of(model, ids, BFloat16Cache(config=model.config))
+            reference = logits_with(model, ids, BFloat16Cache(config=model.config))
             del model
             ours, from_reference = compare(base, reference, ids[0], copy, args.threads)
         emit_divergence(args.out, f"format/{args.model.name}/{form}/kl", ours, divergence(base, reference),
