@@ -36,7 +36,8 @@ WEATHER = {"type": "function", "function": {
 TIME = {"type": "function", "function": {"name": "time-now", "description": "The time", "parameters": {
     "type": "object", "properties": {"zone": {"type": "string", "description": "Its name"}}}}}
 TOOLS = [WEATHER, TIME]
-ARGUMENTS = {"city": "Åre \"upper\"\n<b>5</b>", "days": 3, "units": {"wind": "m/s"}, "parts": ["am", "5"]}  # in this order
+# In the schema's order, which grammars demand.
+ARGUMENTS = {"city": "Åre \"upper\"\n<b>5</b>", "days": 3, "units": {"wind": "m/s"}, "parts": ["am", "5"]}
 
 
 def user(text):
@@ -142,10 +143,11 @@ FAMILIES = [
     Family("magistral-v11", None, "mistral-common-v11-think", ["<eos>"]),
     Family("magistral-v13", None, "mistral-common-v13", ["<eos>"]),
     Family("mistral-small-4", "mistral-form", "mistral-common-v15", ["<eos>"], kwargs=EFFORT),
-    Family("seed-oss", None, "ByteDance-Seed-OSS", ["<seed:eos>"], skip=("one call",)),  # with lists as in Python
+    # The template writes lists as Python does; grammars demand JSON.
+    Family("seed-oss", None, "ByteDance-Seed-OSS", ["<seed:eos>"], skip=("one call",)),
     Family("glm-4.7", None, "GLM-4.7-Flash", ["<|observation|>", "<|user|>"], kwargs=THINKING),
     Family("nemotron-3", None, "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", ["<|im_end|>"], kwargs=THINKING),
-    # The template leaves out calls.
+    # The template leaves out tools and calls.
     Family("smollm3", None, "HuggingFaceTB-SmolLM3-3B", ["<|im_end|>"], kwargs=THINKING, more=SWITCHES[1:],
            skip=("one call", "a call without arguments", "a call behind text", "two calls")),
 ]
