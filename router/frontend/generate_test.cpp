@@ -339,6 +339,7 @@ TEST_CASE("hundreds of open streams each get their own tokens") {
   house.pipeline.ReleaseAll();
   for (int i = 0; i < kStreams; ++i) {
     const Outcome outcome = ReadAll(*readers[i]);
+    INFO(outcome.status.error_code() << " " << outcome.status.error_message());
     REQUIRE(outcome.status.ok());
     REQUIRE(outcome.choices.at(0).ids == Expected(requests[i])[0]);
   }
