@@ -82,6 +82,11 @@ class FrontHouse {
     }
   }
 
+  // Until the scheduler has this many requests, which run or wait.
+  void WaitUntilOpen(int32_t n) {
+    for (SchedulerSnapshot now; now.running + now.waiting < n;) now = scheduler->Snapshot().get();
+  }
+
   const std::shared_ptr<Access> access;
   Journal* const journal;
   FakeStageClient pipeline;
