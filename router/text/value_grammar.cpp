@@ -142,7 +142,7 @@ class RuleWriter {
   std::string KeyBegin() const;
   std::string KeyEnd(int depth) const;
   std::string ValueEnd() const;
-  // Between tags.
+  // Returns what may stand between two tags.
   std::string Break() const { return form_->may_join ? " \"\\n\"? " : " \"\\n\" "; }
 
   const ToolFamily family_;

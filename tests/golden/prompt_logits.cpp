@@ -26,7 +26,7 @@ std::vector<int32_t> ReadIds() {
   return ids;
 }
 
-// Of all ids up to the end of the input.
+// Writes the logits of all ids up to the end of the input.
 absl::Status WriteLogits(const std::string& model_dir, int32_t n_threads) {
   const std::vector<int32_t> ids = ReadIds();
   const auto ops = kernels::MakeCpuOps({.n_threads = n_threads});

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <utility>
 
 #include "common/status.h"
 #include "common/unique_fd.h"

@@ -1,7 +1,6 @@
 // Keeps what a device's autotuning has found in a file, so that the next start need not tune again.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 

@@ -101,7 +101,7 @@ void ReadModel(ConfigReader& config, const SizeDefaults& sizes, const ExpertSpec
   spec.shared_expert.down = "model.layers.{}.mlp.shared_experts.down_proj";
 }
 
-// Which layers have experts, as transformers writes it in place of first_k_dense_replace.
+// Reads which layers have experts. transformers writes this in place of first_k_dense_replace.
 void ReadMlpTypes(ConfigReader& config, ModelSpec& spec) {
   const char* const key = "mlp_layer_types";
   const std::vector<std::string> types = config.Strings(key);
