@@ -7,9 +7,14 @@
 
 namespace stagecoach {
 
-enum class DType : uint8_t { kF32, kBF16, kF16 };
+// kFp8: e4m3 codes with a scale per row. Only KV caches have it (common/kv_fp8.h); FP8 weights are
+// an Encoding.
+enum class DType : uint8_t { kF32, kBF16, kF16, kFp8 };
 
-constexpr size_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+// kFp8: bytes of a code; scales take more.
+constexpr size_t DTypeBytes(DType dtype) {
+  return dtype == DType::kF32 ? 4 : dtype == DType::kFp8 ? 1 : 2;
+}
 
 constexpr std::string_view DTypeName(DType dtype) {
   switch (dtype) {
@@ -19,6 +24,8 @@ constexpr std::string_view DTypeName(DType dtype) {
       return "bfloat16";
     case DType::kF16:
       return "float16";
+    case DType::kFp8:
+      return "fp8";
   }
   return "?";
 }

@@ -16,6 +16,7 @@
 #include "common/encoding/encoding.h"
 #include "common/key_window.h"
 #include "common/kv_block.h"
+#include "common/kv_fp8.h"
 #include "common/model/latent_spec.h"
 #include "common/model/layer_kinds.h"
 #include "kernels/step_inputs.h"
@@ -128,8 +129,9 @@ struct RopeTable {
 };
 
 // Paged KV cache of one layer: k and v are [n_blocks, n_kv_heads, kBlockTokens, head_dim] each,
-// from Ops::AllocateKv. The device chooses the order of elements within a block, and the order may
-// differ between blocks. Only operations may read or write the contents. Source: W. Kwon et al.,
+// from Ops::AllocateKv; with kFp8, common/kv_fp8.h says what a head of a block holds. The device
+// chooses the order of elements within a block, and the order may differ between blocks. Only
+// operations may read or write the contents. Source: W. Kwon et al.,
 // "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
 struct KvLayer {
   void* k;
@@ -142,8 +144,11 @@ struct KvLayer {
 // Bytes of one KV block of one layer: its keys and its values or, with n_vectors 1, its latents.
 constexpr size_t KvBlockBytes(DType dtype, int32_t n_kv_heads, int32_t head_dim,
                               int32_t n_vectors = 2) {
-  return static_cast<size_t>(n_vectors) * static_cast<size_t>(n_kv_heads) *
-         static_cast<size_t>(kBlockTokens) * static_cast<size_t>(head_dim) * DTypeBytes(dtype);
+  const auto dim = static_cast<size_t>(head_dim);
+  const size_t head_bytes = dtype == DType::kFp8
+                                ? KvFp8HeadBytes(dim)
+                                : static_cast<size_t>(kBlockTokens) * dim * DTypeBytes(dtype);
+  return static_cast<size_t>(n_vectors) * static_cast<size_t>(n_kv_heads) * head_bytes;
 }
 
 // A KV block of the cache, and its place in host memory.
@@ -160,9 +165,10 @@ struct KvCopyArgs {
   // Blocks and places are distinct. In host memory, which the caller may reuse on return.
   std::span<const KvBlockCopy> copies;
   // Place i begins at host + i * place_bytes: [n_vectors, n_kv_heads, kBlockTokens, head_dim] in
-  // kv.dtype, where n_vectors is kv.n_vectors(): the keys, then the values; or latents. Host memory
-  // from Ops::AllocateHost. Both are multiples of 16 bytes, so that other layers' parts of a block
-  // may lie between those of this layer.
+  // kv.dtype, where n_vectors is kv.n_vectors(): the keys, then the values; or latents. With kFp8,
+  // the scales follow the codes of each head, as in the cache. Host memory from Ops::AllocateHost.
+  // Both are multiples of 16 bytes, so that other layers' parts of a block may lie between those of
+  // this layer.
   void* host;
   size_t place_bytes;
 };

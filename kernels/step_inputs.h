@@ -24,7 +24,8 @@ struct StepLimits {
   int32_t max_blocks = 0;          // per sequence and KV group
   std::vector<KeyWindow> windows;  // per KV group
   int32_t n_heads = 1, n_kv_heads = 1, head_dim = 2;
-  DType kv_dtype = DType::kF32;
+  DType act_dtype = DType::kF32;  // the model's; a device may compute in another one
+  DType kv_dtype = DType::kF32;   // act_dtype or kFp8
   bool has_softcap = false;
   bool has_states = false;  // recurrent states
   // Device memory that Attention may overwrite. Nothing else may use it while a step runs.

@@ -17,6 +17,10 @@ std::optional<DType> DTypeOf(const v1::LoadConfig& config) {
   }
 }
 
+DType KvDTypeOf(const v1::LoadConfig& config, DType stored) {
+  return config.kv_dtype() == v1::KV_DTYPE_FP8 ? DType::kFp8 : DTypeOf(config).value_or(stored);
+}
+
 v1::DType ToProto(std::optional<DType> dtype) {
   if (!dtype) return v1::DTYPE_UNSPECIFIED;
   switch (*dtype) {
@@ -26,6 +30,8 @@ v1::DType ToProto(std::optional<DType> dtype) {
       return v1::DTYPE_BFLOAT16;
     case DType::kF16:
       return v1::DTYPE_FLOAT16;
+    case DType::kFp8:  // never of weights
+      break;
   }
   return v1::DTYPE_UNSPECIFIED;
 }

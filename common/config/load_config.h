@@ -10,8 +10,11 @@
 
 namespace stagecoach {
 
-// The type of weights and KV cache. Absent: as the checkpoint stores it.
+// The type of weights, and of the KV cache if that has none of its own. Absent: as the checkpoint
+// stores it.
 std::optional<DType> DTypeOf(const v1::LoadConfig& config);
+// The type of the KV cache of a model that is stored as `stored`.
+DType KvDTypeOf(const v1::LoadConfig& config, DType stored);
 v1::DType ToProto(std::optional<DType> dtype);
 
 // The code of linear layers' weights. Absent: as the checkpoint stores them.

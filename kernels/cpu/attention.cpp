@@ -353,6 +353,8 @@ absl::Status Attention(const AttentionArgs& args, CpuContext& context) {
       return AttentionOf<DType::kBF16>(args, context);
     case DType::kF16:
       return AttentionOf<DType::kF16>(args, context);
+    case DType::kFp8:
+      SC_CHECK(false);
   }
   return absl::OkStatus();
 }

@@ -55,6 +55,8 @@ void Copy(const KvCopyArgs& args, ThreadPool& pool) {
       return CopyBlocks<DType::kBF16, kExports>(args, pool);
     case DType::kF16:
       return CopyBlocks<DType::kF16, kExports>(args, pool);
+    case DType::kFp8:
+      SC_CHECK(false);
   }
 }
 

@@ -57,6 +57,8 @@ absl::Status HeadGemm(const HeadGemmArgs& args, CpuContext& context) {
     case DType::kF16:
       HeadGemmOf<DType::kF16>(args, *context.pool);
       break;
+    case DType::kFp8:
+      SC_CHECK(false);  // only KV caches are
   }
   return absl::OkStatus();
 }

@@ -64,6 +64,8 @@ void WithCacheType(DType dtype, const F& append) {
       return append(std::integral_constant<DType, DType::kBF16>());
     case DType::kF16:
       return append(std::integral_constant<DType, DType::kF16>());
+    case DType::kFp8:
+      SC_CHECK(false);
   }
 }
 

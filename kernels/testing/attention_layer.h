@@ -16,7 +16,8 @@ struct AttentionConfig {
   int32_t n_heads = 4, n_kv_heads = 1, head_dim = 64;
   KeyWindow window;
   float softcap = 0;
-  DType dtype = DType::kBF16;
+  DType dtype = DType::kBF16;  // of activations, unless the device has its own, and of the cache
+  bool fp8_cache = false;      // the cache is kFp8
   bool rope_and_norm = false;
   int32_t rotary_dim = 0;       // 0: head_dim
   bool forgets_blocks = false;  // no block ids for positions before the window
@@ -25,6 +26,7 @@ struct AttentionConfig {
   bool norms_v = false;          // with RMS norms of q and k
   QueryScaling query_scaling = {};
 
+  DType kv_dtype() const { return fp8_cache ? DType::kFp8 : dtype; }
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }
 };
@@ -36,9 +38,8 @@ struct AttentionCache {
 inline size_t AttentionCacheBytes(const AttentionConfig& config, int32_t n_blocks) {
   // At least 2 MiB: a GPU only measures the L2 partitions of memory that is aligned to a 2 MiB
   // page.
-  return std::max(static_cast<size_t>(n_blocks) * static_cast<size_t>(config.n_kv_heads) *
-                      kBlockTokens * static_cast<size_t>(config.head_dim) *
-                      DTypeBytes(config.dtype),
+  return std::max(static_cast<size_t>(n_blocks) *
+                      KvBlockBytes(config.kv_dtype(), config.n_kv_heads, config.head_dim, 1),
                   size_t{2} << 20);
 }
 
@@ -81,7 +82,8 @@ class AttentionLayer {
                       .n_heads = config.n_heads,
                       .n_kv_heads = config.n_kv_heads,
                       .head_dim = config.head_dim,
-                      .kv_dtype = config.dtype,
+                      .act_dtype = config.dtype,
+                      .kv_dtype = config.kv_dtype(),
                       .has_softcap = config.softcap > 0};
     const size_t scratch_bytes = ops.AttentionScratchBytes(limits);
     if (scratch_bytes > 0) {
@@ -95,7 +97,7 @@ class AttentionLayer {
     step_ = *ops.NewStepInputs(limits);
   }
 
-  KvLayer kv() const { return {cache_.k.data.get(), cache_.v.data.get(), config_.dtype}; }
+  KvLayer kv() const { return {cache_.k.data.get(), cache_.v.data.get(), config_.kv_dtype()}; }
   // Ids of n blocks from `first` on, an index into block_order_.
   std::vector<uint32_t> Blocks(int32_t first, int32_t n) const {
     return {block_order_.begin() + first, block_order_.begin() + first + n};

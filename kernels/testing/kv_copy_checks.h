@@ -29,7 +29,7 @@ class KvHost {
       : ops_(ops),
         config_(config),
         n_blocks_(n_blocks),
-        block_bytes_(KvBlockBytes(config.dtype, config.n_kv_heads, config.head_dim)),
+        block_bytes_(KvBlockBytes(config.kv_dtype(), config.n_kv_heads, config.head_dim)),
         memory_(*ops.AllocateHost(n_blocks * place_bytes())) {}
   KvHost(Ops& ops, const AttentionConfig& config, const KvBytes& contents, size_t n_blocks)
       : KvHost(ops, config, n_blocks) {
@@ -82,7 +82,7 @@ inline KvBytes Exported(Ops& ops, const AttentionConfig& config, const KvLayer& 
 
 inline KvBytes RandomKvBytes(const AttentionConfig& config, size_t n_blocks, uint32_t seed) {
   std::mt19937 random(seed);
-  KvBytes bytes(n_blocks * KvBlockBytes(config.dtype, config.n_kv_heads, config.head_dim));
+  KvBytes bytes(n_blocks * KvBlockBytes(config.kv_dtype(), config.n_kv_heads, config.head_dim));
   for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
   return bytes;
 }
@@ -93,7 +93,7 @@ inline KvBytes ExpectedKv(const AttentionConfig& config, const std::vector<float
                           int32_t n_blocks) {
   const int32_t n_heads = 2 * config.n_kv_heads;  // of the keys, then of the values
   KvBytes bytes(static_cast<size_t>(n_blocks) *
-                KvBlockBytes(config.dtype, config.n_kv_heads, config.head_dim));
+                KvBlockBytes(config.kv_dtype(), config.n_kv_heads, config.head_dim));
   size_t at = 0;
   for (int32_t block = 0; block < n_blocks; ++block) {
     for (int32_t head = 0; head < n_heads; ++head) {
@@ -138,7 +138,7 @@ inline void CheckCopiedSequence(Ops& ops, Ops& copies, const AttentionConfig& co
 inline void CheckCopiedBytes(Ops& ops, const AttentionConfig& config) {
   constexpr uint32_t kBlocks = 6;
   const AttentionCache cache = NewAttentionCache(ops, config, kBlocks);
-  const KvLayer kv{cache.k.data.get(), cache.v.data.get(), config.dtype};
+  const KvLayer kv{cache.k.data.get(), cache.v.data.get(), config.kv_dtype()};
   const std::vector<uint32_t> all = {0, 1, 2, 3, 4, 5}, some = {4, 0, 3};
   const KvBytes old_bytes = RandomKvBytes(config, all.size(), 1);
   const KvBytes new_bytes = RandomKvBytes(config, some.size(), 2);

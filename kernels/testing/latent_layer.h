@@ -51,6 +51,7 @@ class LatentLayer {
                                   .n_heads = config.n_heads,
                                   .n_kv_heads = 1,
                                   .head_dim = config.dim(),
+                                  .act_dtype = config.dtype,
                                   .kv_dtype = config.dtype})) {
     const std::vector<unsigned char> nan(static_cast<size_t>(n_blocks_) * block_bytes(), 0xff);
     ops.Upload(nan.data(), cache_.data.get(), nan.size());

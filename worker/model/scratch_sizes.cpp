@@ -127,7 +127,8 @@ kernels::StepLimits StepLimitsOf(const StageModelOptions& options, const ModelSp
       .n_heads = spec.n_heads,
       .n_kv_heads = spec.n_kv_heads,
       .head_dim = spec.head_dim,
-      .kv_dtype = DTypeOf(options.config).value_or(spec.stored_dtype),
+      .act_dtype = DTypeOf(options.config).value_or(spec.stored_dtype),
+      .kv_dtype = KvDTypeOf(options.config, spec.stored_dtype),
       .has_softcap = spec.attn_softcap > 0,
       .has_states = spec.recurrent.has_value()};
   for (const KvGroupSpec& group : spec.kv_groups) limits.windows.push_back(group.window);

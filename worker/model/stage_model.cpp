@@ -68,7 +68,7 @@ class StageModelImpl final : public StageModel {
         spec_(std::move(spec)),
         ops_(ops),
         kv_(spec_, options.first_layer, options.n_layers,
-            DTypeOf(options.config).value_or(spec_.stored_dtype)),
+            KvDTypeOf(options.config, spec_.stored_dtype)),
         states_(spec_, options.first_layer, options.n_layers),
         act_dtype_(ops->ActivationDType(DTypeOf(options.config).value_or(spec_.stored_dtype))),
         last_rows_(options.config.max_sequences()) {

@@ -160,6 +160,7 @@ TEST_CASE("Attention: the order of additions does not depend on the number of sl
                                                  .n_heads = 8,
                                                  .n_kv_heads = 8,
                                                  .head_dim = 64,
+                                                 .act_dtype = DType::kBF16,
                                                  .kv_dtype = DType::kBF16},
                                                 /*fixed_units=*/true);
     REQUIRE(inputs.ok());

@@ -215,6 +215,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
                     .n_heads = heads.n_heads,
                     .n_kv_heads = heads.n_kv_heads,
                     .head_dim = heads.head_dim,
+                    .act_dtype = dtype,
                     .kv_dtype = dtype};
   // Scratch as in a stage, where sequences may be as long as the model allows.
   StepLimits of_stage = limits;

@@ -17,6 +17,8 @@ auto WithType(DType dtype, const Call& call) {
       return call(F16{});
     case DType::kF32:
       break;
+    case DType::kFp8:
+      SC_CHECK(false);  // no type of numbers: see WithKvType
   }
   return call(float{});
 }

@@ -22,6 +22,7 @@ StepLimits Limits() {
           .n_heads = 32,
           .n_kv_heads = 8,
           .head_dim = 128,
+          .act_dtype = DType::kBF16,
           .kv_dtype = DType::kBF16};
 }
 
