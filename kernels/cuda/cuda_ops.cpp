@@ -391,7 +391,7 @@ class CudaOps final : public Ops {
       const auto& inputs = static_cast<const cuda::CudaStepInputs&>(*args.step);
       const cuda::AttentionPlan& plan = inputs.plans[static_cast<size_t>(args.group)];
       if (args.kv_of_row == KvOfRow::kLatents ||
-          !cuda::HasAttentionTile(args.kv.dtype, args.head_dim)) {
+          !cuda::HasAttentionTile(args.qkv.dtype, args.head_dim)) {
         return cuda::GenericAttention(stream_, args, plan);
       }
       return cuda::TileAttention(stream_, args, plan, inputs.setup, inputs.attention_memory,

@@ -63,7 +63,9 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
                           const AttentionPlan& plan, const AttentionSetup& setup,
                           const AttentionMemory& memory, const GatheredKeys& gathered,
                           const KvSides& sides) {
-  SC_CHECK(args.qkv.dtype == args.kv.dtype && args.out.dtype == args.kv.dtype);
+  const DType dtype = args.qkv.dtype;
+  const bool is_fp8 = args.kv.dtype == DType::kFp8;
+  SC_CHECK((is_fp8 || args.kv.dtype == dtype) && args.out.dtype == dtype);
   const StepInputs& step = *args.step;
   const AttentionParams params{
       .qkv = args.qkv.data,
@@ -93,17 +95,20 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
     if (error != cudaSuccess) return error;
   }
   if (plan.n_prefill_blocks > 0) {
-    cudaError_t error = setup.prefill_rows == kHopperPackedRows
-                            ? HopperPackedPrefill(stream, params, args.kv.dtype, args.head_dim)
-                            : PrefillAttention(stream, params, args.kv.dtype, args.head_dim);
+    const auto prefill = setup.prefill_rows == kHopperPackedRows ? &HopperPackedPrefill
+                         : is_fp8                                ? &PrefillFp8Attention
+                                                                 : &PrefillAttention;
+    cudaError_t error = prefill(stream, params, dtype, args.head_dim);
     if (error == cudaSuccess && plan.n_merges > 0) {
-      error = MergeParts(stream, params, args.kv.dtype, args.head_dim);
+      error = MergeParts(stream, params, dtype, args.head_dim);
     }
     if (error != cudaSuccess) return error;
   }
   if (plan.max_decodes == 0) return cudaSuccess;
-  return setup.fixed_units ? FixedDecodeAttention(stream, params, args.kv.dtype, args.head_dim)
-                           : DecodeAttention(stream, params, args.kv.dtype, args.head_dim);
+  const auto decode = setup.fixed_units
+                          ? (is_fp8 ? &FixedDecodeFp8Attention : &FixedDecodeAttention)
+                          : (is_fp8 ? &DecodeFp8Attention : &DecodeAttention);
+  return decode(stream, params, dtype, args.head_dim);
 }
 
 }  // namespace stagecoach::kernels::cuda

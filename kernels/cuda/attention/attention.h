@@ -1,5 +1,5 @@
 // Attention over the paged KV cache. The cache is row-major, [n_blocks, n_kv_heads, kBlockTokens,
-// head_dim], except for the rows that KvSides swaps.
+// head_dim], except for the rows that KvSides swaps. fp8_rows.h describes FP8 caches.
 //
 // There are three kernels: decode (sequences of one row), prefill (all other sequences; keys and
 // values in shared memory) and a generic kernel for any dtype and head size (float32 models).
@@ -101,7 +101,7 @@ int32_t MaxPrefillBlocks(const Stream& stream);  // for any number of SMs left t
 int32_t MaxPartStates(const Stream& stream, const AttentionSetup& setup,
                       const AttentionNeeds& needs, int32_t head_dim);
 
-// Whether the tensor-core kernels support this dtype and head size.
+// Whether the tensor-core kernels support activations of this dtype and this head size.
 bool HasAttentionTile(DType dtype, int32_t head_dim);
 
 // Decode and prefill of one call on the tensor cores. REQUIRES: HasAttentionTile; `gathered` has

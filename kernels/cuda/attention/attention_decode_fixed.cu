@@ -6,14 +6,6 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kManyTilesWarps;  // per CTA
-
-template <typename T, int kDim, int kRowTiles>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, ManyTilesBlocks(kDim))
-    FixedDecodeKernel(const AttentionParams p) {
-  DecodeByWarps<T, kDim, kRowTiles, kWarps>(p, Units::Of(p, 8 * kRowTiles));
-}
-
 template <typename T, int kDim, int kRowTiles>
 __global__ void __launch_bounds__(DecodeTeam<T, kDim, kRowTiles>::kThreads, 1)
     TeamDecodeKernel(const AttentionParams p) {
@@ -22,7 +14,7 @@ __global__ void __launch_bounds__(DecodeTeam<T, kDim, kRowTiles>::kThreads, 1)
   // With many units (long contexts), one warp per unit keeps memory busier.
   constexpr int32_t kMostTurns = 3;
   if (units.Number() > kMostTurns * static_cast<int32_t>(gridDim.x)) {
-    return DecodeByWarps<T, kDim, kRowTiles, Team::kWarps>(p, units);
+    return DecodeByWarps<PlainCache<T, kDim>, kRowTiles, Team::kWarps>(p, units);
   }
   Team{p, units, *reinterpret_cast<typename Team::Memory*>(DynamicShared())}.Run();
 }
@@ -43,11 +35,7 @@ cudaError_t LaunchFixed(const Stream& stream, const AttentionParams& params) {
       return Launch<&TeamDecodeKernel<T, kDim, kRowTiles>>(stream, shape, of_teams);
     }
   }
-  constexpr int kBlocks = ManyTilesBlocks(kDim);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors * kBlocks)),
-                          .block = kWarps * kWarpThreads,
-                          .n_together = kBlocks};
-  return Launch<&FixedDecodeKernel<T, kDim, kRowTiles>>(stream, shape, params);
+  return LaunchFixedWarps<PlainCache<T, kDim>, kRowTiles>(stream, params);
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_fixed_units.h"
+#include "kernels/cuda/attention/cache_type.h"
 
 namespace stagecoach::kernels::cuda {
 
-template <typename T, int kDim, int kRowTiles>
+template <typename Cache, int kRowTiles>
 struct DecodeWarp {
+  using T = typename Cache::T;
+  static constexpr int kDim = Cache::kDim;
   using Memory = UnitMemory<T, kDim, kRowTiles>;
   using Tile = typename Memory::Tile;
 
@@ -14,14 +17,9 @@ struct DecodeWarp {
   const Unit& unit;
   const Memory memory{p, unit};
 
-  __device__ __forceinline__ void LoadKeys(int32_t block, KeyBlock<kDim>& keys) const {
-    const T* const from = memory.BlockOf(p.k, block);
-    keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
-    keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
-  }
-  __device__ __forceinline__ void LoadValues(int32_t block, ValueBlock<kDim>& values) const {
-    const T* const from = memory.BlockOf(p.v, block);
-    values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
+  __device__ __forceinline__ const unsigned char* StoredHead(const void* cache,
+                                                             int32_t block) const {
+    return HeadAt<Cache>(cache, block * p.n_kv_heads + unit.kv_head);
   }
 
   // Processes the unit's blocks. Loads of keys from earlier steps start before the previous kernel
@@ -32,17 +30,17 @@ struct DecodeWarp {
     const int32_t* const table = memory.Table();
     // Each lane holds one block table entry, for the next 32 blocks.
     int32_t entries = begin + lane < end ? LoadPlan(table + begin + lane) : 0;
-    KeyBlock<kDim> keys;
-    ValueBlock<kDim> values;
+    typename Cache::Keys keys;
+    typename Cache::Values values;
     int32_t block = __shfl_sync(kAllLanes, entries, 0);
     const bool is_earlier = (begin + 1) * kBlockTokens <= unit.n_earlier;
     if (!is_earlier) WaitForPrevious();
-    LoadKeys(block, keys);
-    LoadValues(block, values);
+    Cache::Load(StoredHead(p.k, block), keys);
+    Cache::Load(StoredHead(p.v, block), values);
     if (is_earlier) WaitForPrevious();
     memory.LoadQueries(tile);
     for (int32_t b = begin; b < end; ++b) {
-      if (b > begin) LoadValues(block, values);
+      if (b > begin) Cache::Load(StoredHead(p.v, block), values);
       // Not earlier: the next kernel would prefetch its weights first, and this kernel waits for
       // its own loads.
       if (b + 1 == end) LetNextStart();
@@ -52,7 +50,7 @@ struct DecodeWarp {
         const int32_t next = (b + 1 - begin) % kWarpThreads;
         if (next == 0) entries = b + 1 + lane < end ? LoadPlan(table + b + 1 + lane) : 0;
         block = __shfl_sync(kAllLanes, entries, next);
-        LoadKeys(block, keys);
+        Cache::Load(StoredHead(p.k, block), keys);
       }
       const int32_t first_key = b * kBlockTokens;
       const bool all_visible =
@@ -93,9 +91,9 @@ __device__ __forceinline__ int32_t FirstUnitOf(int32_t warp, int32_t n_units, in
 }
 
 // Processes all units with the kWarps warps of each CTA in the grid.
-template <typename T, int kDim, int kRowTiles, int kWarps>
+template <typename Cache, int kRowTiles, int kWarps>
 __device__ __forceinline__ void DecodeByWarps(const AttentionParams& p, const Units& units) {
-  using Warp = DecodeWarp<T, kDim, kRowTiles>;
+  using Warp = DecodeWarp<Cache, kRowTiles>;
   const int32_t n_units = units.Number();
   const auto n_blocks = static_cast<int32_t>(gridDim.x);
   const int32_t n_warps = min(n_units, n_blocks * kWarps);
@@ -108,6 +106,21 @@ __device__ __forceinline__ void DecodeByWarps(const AttentionParams& p, const Un
     const Unit unit = units.At(i);
     Warp{p, unit}.Run();
   }
+}
+
+template <typename Cache, int kRowTiles>
+__global__ void __launch_bounds__(kManyTilesWarps* kWarpThreads, ManyTilesBlocks(Cache::kDim))
+    FixedDecodeKernel(const AttentionParams p) {
+  DecodeByWarps<Cache, kRowTiles, kManyTilesWarps>(p, Units::Of(p, 8 * kRowTiles));
+}
+
+template <typename Cache, int kRowTiles>
+cudaError_t LaunchFixedWarps(const Stream& stream, const AttentionParams& params) {
+  constexpr int kBlocks = ManyTilesBlocks(Cache::kDim);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors * kBlocks)),
+                          .block = kManyTilesWarps * kWarpThreads,
+                          .n_together = kBlocks};
+  return Launch<&FixedDecodeKernel<Cache, kRowTiles>>(stream, shape, params);
 }
 
 }  // namespace stagecoach::kernels::cuda

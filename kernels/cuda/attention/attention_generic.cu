@@ -2,6 +2,7 @@
 // latents.
 #include "common/check.h"
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/fp8_rows.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/last_start.h"
 #include "kernels/cuda/device/warp.h"
@@ -29,9 +30,23 @@ struct GenericParams {
   const float* sinks;
 };
 
+// A row of the cache.
+template <typename T>
+struct PlainRow {
+  const T* at;
+  __device__ __forceinline__ float operator[](int i) const { return ToFloat(at[i]); }
+};
+struct Fp8Row {
+  const unsigned char* codes;
+  float scale;
+  __device__ __forceinline__ float operator[](int i) const {
+    return FloatOfFp8(codes[KvFp8Place(i)]) * scale;
+  }
+};
+
 // One warp per row and query head. A lane computes the score of one key, and accumulates every 32nd
 // element of the output.
-template <typename T>
+template <typename T, bool kIsFp8>
 __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const GenericParams p) {
   __shared__ float queries[kWarps][kMaxHeadDim];
   LetNextStart();
@@ -50,9 +65,16 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
   const int32_t first = p.window.First(position);
   const int32_t* const table = p.block_tables + int64_t{p.seq_slots[seq]} * p.block_table_stride;
   const auto cache_row = [&](const void* cache, int32_t key) {
-    const int64_t block = table[key / kBlockTokens];
-    return static_cast<const T*>(cache) +
-           ((block * p.n_kv_heads + kv_head) * kBlockTokens + key % kBlockTokens) * p.head_dim;
+    const int64_t head = int64_t{table[key / kBlockTokens]} * p.n_kv_heads + kv_head;
+    const int32_t row = key % kBlockTokens;
+    if constexpr (kIsFp8) {
+      const auto* const at = static_cast<const unsigned char*>(cache) +
+                             head * static_cast<int64_t>(KvFp8HeadBytes(p.head_dim));
+      const auto* const scales = reinterpret_cast<const uint16_t*>(at + KvFp8CodeBytes(p.head_dim));
+      return Fp8Row{at + row * p.head_dim, ToFloat(BF16{scales[row]})};
+    } else {
+      return PlainRow<T>{static_cast<const T*>(cache) + (head * kBlockTokens + row) * p.head_dim};
+    }
   };
 
   float* const q = queries[warp];
@@ -67,9 +89,9 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
     const int32_t key = start + lane;
     float score = MinusInfinity();
     if (key <= position) {
-      const T* const k = cache_row(p.k, key);
+      const auto k = cache_row(p.k, key);
       score = 0;
-      for (int i = 0; i < p.head_dim; ++i) score += q[i] * ToFloat(k[i]);
+      for (int i = 0; i < p.head_dim; ++i) score += q[i] * k[i];
       if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
     }
     const float most = fmaxf(max, WarpMax(score));
@@ -81,11 +103,11 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
     const int n_keys = min(position - start + 1, kWarpThreads);
     for (int j = 0; j < n_keys; ++j) {
       const float w = __shfl_sync(kAllLanes, weight, j);
-      const T* const v = cache_row(p.v, start + j);
+      const auto v = cache_row(p.v, start + j);
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
         const int element = i * kWarpThreads + lane;
-        if (element < p.value_dim) sums[i] += w * ToFloat(v[element]);
+        if (element < p.value_dim) sums[i] += w * v[element];
       }
     }
   }
@@ -105,7 +127,9 @@ cudaError_t GenericAttention(const Stream& stream, const AttentionArgs& args,
   const bool has_latents = args.kv_of_row == KvOfRow::kLatents;
   const int32_t value_dim = has_latents ? args.value_dim : args.head_dim;
   SC_CHECK(args.head_dim <= kMaxHeadDim && value_dim <= kMaxValueDim);
-  SC_CHECK(args.qkv.dtype == args.kv.dtype && args.out.dtype == args.kv.dtype);
+  const bool is_fp8 = args.kv.dtype == DType::kFp8;
+  SC_CHECK((is_fp8 || args.kv.dtype == args.qkv.dtype) && args.out.dtype == args.qkv.dtype);
+  SC_CHECK(!is_fp8 || (!has_latents && args.head_dim % 4 == 0));
   const StepInputs& step = *args.step;
   const GenericParams params{
       .qkv = args.qkv.data,
@@ -131,8 +155,10 @@ cudaError_t GenericAttention(const Stream& stream, const AttentionArgs& args,
   const int64_t n_items = int64_t{step.n_tokens} * args.n_heads;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(n_items, kWarps))),
                           .block = kWarps * kWarpThreads};
-  return WithType(args.kv.dtype, [&](auto type) {
-    return Launch<&GenericKernel<decltype(type)>>(stream, shape, params);
+  return WithType(args.qkv.dtype, [&](auto type) {
+    using T = decltype(type);
+    return is_fp8 ? Launch<&GenericKernel<T, true>>(stream, shape, params)
+                  : Launch<&GenericKernel<T, false>>(stream, shape, params);
   });
 }
 

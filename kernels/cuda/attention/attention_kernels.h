@@ -137,6 +137,13 @@ cudaError_t FixedDecodeAttention(const Stream& stream, const AttentionParams& pa
                                  int32_t head_dim);
 cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                              int32_t head_dim);
+// The same for an FP8 cache. dtype: of the activations
+cudaError_t DecodeFp8Attention(const Stream& stream, const AttentionParams& params, DType dtype,
+                               int32_t head_dim);
+cudaError_t FixedDecodeFp8Attention(const Stream& stream, const AttentionParams& params,
+                                    DType dtype, int32_t head_dim);
+cudaError_t PrefillFp8Attention(const Stream& stream, const AttentionParams& params, DType dtype,
+                                int32_t head_dim);
 // Runs plan.merges.
 cudaError_t MergeParts(const Stream& stream, const AttentionParams& params, DType dtype,
                        int32_t head_dim);

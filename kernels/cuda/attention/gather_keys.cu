@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/gather_keys.h"
 
 #include "common/check.h"
+#include "kernels/cuda/attention/fp8_rows.h"
 #include "kernels/cuda/attention/kv_rows.h"
 #include "kernels/cuda/device/last_start.h"
 #include "kernels/cuda/device/numbers.h"
@@ -20,18 +21,42 @@ struct GatherParams {
   const int32_t* block_tables;
   GatherPlan plan;
   int64_t capacity;
-  int32_t n_kv_heads, row_bytes;
+  int32_t n_kv_heads, head_dim;
   KvHeads heads;
 };
 
+// How to read pieces of a cache of 16-bit numbers.
+struct PlainPieces {
+  __device__ __forceinline__ static uint4 Load(const GatherParams& p, const unsigned char* cache,
+                                               int32_t row, int32_t piece) {
+    const int32_t row_bytes = p.head_dim * kElementBytes;
+    return *reinterpret_cast<const uint4*>(cache + int64_t{row} * kBlockTokens * row_bytes +
+                                           piece * kPieceBytes);
+  }
+};
+template <typename T>
+struct Fp8Pieces {
+  __device__ __forceinline__ static uint4 Load(const GatherParams& p, const unsigned char* cache,
+                                               int32_t row, int32_t piece) {
+    constexpr int kCodes = kPieceBytes / kElementBytes;  // of a piece
+    const unsigned char* const head =
+        cache + int64_t{row} * static_cast<int64_t>(KvFp8HeadBytes(p.head_dim));
+    const auto* const scales = reinterpret_cast<const uint16_t*>(head + KvFp8CodeBytes(p.head_dim));
+    return Fp8Numbers<T>(*reinterpret_cast<const uint2*>(head + piece * kCodes),
+                         Fp8Factor<T>(scales[piece * kCodes / p.head_dim]));
+  }
+};
+
 // One CTA per KV block. The keys of one head and block are contiguous in source and destination.
+template <typename Pieces>
 __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
   LetNextStart();
   const auto block = static_cast<int32_t>(blockIdx.x);
   const int32_t s = LastStart(p.plan.block_starts, p.plan.n_seqs, block);
   const int32_t index = block - LoadPlan(p.plan.block_starts + s);
   const int32_t n_keys = LoadPlan(p.plan.n_keys + s) - index * kBlockTokens;
-  const int32_t pieces_of_row = p.row_bytes / kPieceBytes;
+  const int32_t row_bytes = p.head_dim * kElementBytes;
+  const int32_t pieces_of_row = row_bytes / kPieceBytes;
   const int32_t pieces_of_head = kBlockTokens * pieces_of_row;
   const int32_t n_pieces = pieces_of_head * p.heads.n;
   int32_t from = 0;  // cache row of the first head
@@ -39,12 +64,12 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
     from = LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index) * p.n_kv_heads +
            p.heads.first;
   }
-  const auto piece_of = [&](const KvSides::Place& place, int32_t piece) {
+  const auto load = [&](const unsigned char* cache, const KvSides::Place& place, int32_t piece) {
     const int32_t row = CacheRowOf(p.sides, place, from + piece / pieces_of_head);
-    return (int64_t{row} * pieces_of_head + piece % pieces_of_head) * kPieceBytes;
+    return Pieces::Load(p, cache, row, piece % pieces_of_head);
   };
-  const int64_t to = int64_t{block} * kBlockTokens * p.row_bytes;
-  const int64_t to_head = p.capacity * p.row_bytes;
+  const int64_t to = int64_t{block} * kBlockTokens * row_bytes;
+  const int64_t to_head = p.capacity * row_bytes;
   WaitForPrevious();
   for (int32_t first = static_cast<int32_t>(threadIdx.x); first < n_pieces;
        first += kThreads * kUnroll) {
@@ -54,8 +79,8 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
       const int32_t piece = first + u * kThreads;
       k[u] = v[u] = uint4{};
       if (piece < n_pieces && piece % pieces_of_head / pieces_of_row < n_keys) {
-        k[u] = *reinterpret_cast<const uint4*>(p.k + piece_of(p.sides.k, piece));
-        v[u] = *reinterpret_cast<const uint4*>(p.v + piece_of(p.sides.v, piece));
+        k[u] = load(p.k, p.sides.k, piece);
+        v[u] = load(p.v, p.sides.v, piece);
       }
     }
 #pragma unroll
@@ -99,10 +124,15 @@ cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const Ga
       .plan = plan,
       .capacity = to.capacity,
       .n_kv_heads = args.n_kv_heads,
-      .row_bytes = args.head_dim * kElementBytes,
+      .head_dim = args.head_dim,
       .heads = heads};
-  return Launch<&GatherKernel>(
-      stream, {.grid = dim3(static_cast<unsigned>(plan.n_blocks)), .block = kThreads}, params);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.n_blocks)), .block = kThreads};
+  if (args.kv.dtype != DType::kFp8) {
+    return Launch<&GatherKernel<PlainPieces>>(stream, shape, params);
+  }
+  return args.qkv.dtype == DType::kBF16
+             ? Launch<&GatherKernel<Fp8Pieces<BF16>>>(stream, shape, params)
+             : Launch<&GatherKernel<Fp8Pieces<F16>>>(stream, shape, params);
 }
 
 }  // namespace stagecoach::kernels::cuda

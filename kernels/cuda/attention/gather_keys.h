@@ -38,7 +38,8 @@ struct KvHeads {
 int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 
-// Gathers only `heads`. REQUIRES: a 16-bit cache; plan.n_blocks * kBlockTokens <= to.capacity.
+// Gathers only `heads`; an FP8 cache is gathered as numbers of args.qkv.dtype. REQUIRES: that or a
+// 16-bit cache; plan.n_blocks * kBlockTokens <= to.capacity.
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
                        const KvHeads& heads, const GatheredKeys& to, const KvSides& sides);
 

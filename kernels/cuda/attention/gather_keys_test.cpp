@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/step/step_builder.h"
 #include "kernels/cuda/testing/device_values.h"
+#include "kernels/testing/kv_copy_checks.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -90,6 +91,61 @@ TEST_CASE("GatherKeys: sequences are contiguous, padded with zeros to a whole ti
                                        e, is_value);
           }
         }
+      }
+    }
+  }
+  CHECK(found == expected);
+}
+
+TEST_CASE("GatherKeys: the numbers of an FP8 cache") {
+  constexpr int32_t kKeys = 41, kBlocks = 3, kTile = 128;
+  const AttentionConfig config{.n_kv_heads = kHeads, .head_dim = kDim, .fp8_cache = true};
+  const auto ops = NewCudaOps();
+  AttentionCache cache = NewAttentionCache(*ops, config, kBlocks);
+  const KvLayer kv{cache.k.data.get(), cache.v.data.get(), DType::kFp8};
+  const std::vector<float> qkv =
+      RandomFloats(static_cast<size_t>(kBlocks * kBlockTokens * config.qkv_width()), 3);
+  const KvBytes bytes = ExpectedKv(config, qkv, kBlocks);
+  KvHost host(*ops, config, bytes, kBlocks);
+  const std::vector<uint32_t> blocks = {1, 2, 0};
+  ops->ImportKv(host.Args(kv, blocks));
+
+  const auto upload = [&](const std::vector<int32_t>& values) { return Ids(*ops, values); };
+  const Ids tables = upload({1, 2, 0}), starts = upload({0, kTile / kBlockTokens});
+  const Ids entries = upload({0}), n_keys = upload({kKeys});
+  StepInputs step;
+  step.groups.push_back({.block_tables = tables.data()});
+  const size_t n_bytes = cuda::GatheredBytes(kTile, kHeads, kDim);
+  const Buffer scratch = *ops->Allocate(n_bytes);
+  const cuda::GatheredKeys to = cuda::GatheredIn(scratch.data.get(), n_bytes, kHeads, kDim);
+  const cuda::Stream stream{.handle = static_cast<cudaStream_t>(ops->native_queue().stream)};
+  REQUIRE(cuda::GatherKeys(stream,
+                           {.qkv = {nullptr, DType::kBF16},
+                            .kv = kv,
+                            .step = &step,
+                            .group = 0,
+                            .n_kv_heads = kHeads,
+                            .head_dim = kDim},
+                           {.block_starts = starts.data(),
+                            .first_entries = entries.data(),
+                            .n_keys = n_keys.data(),
+                            .n_seqs = 1,
+                            .n_blocks = kTile / kBlockTokens},
+                           {.first = 0, .n = kHeads}, to, cuda::KvSides{}) == cudaSuccess);
+  std::vector<uint16_t> found(n_bytes / sizeof(uint16_t));
+  ops->Download(scratch.data.get(), found.data(), n_bytes);
+  REQUIRE(ops->Synchronize().ok());
+
+  const size_t head_bytes = KvFp8HeadBytes(kDim);
+  std::vector<uint16_t> expected(found.size(), 0);
+  std::vector<float> row(kRow);
+  for (int32_t head = 0; head < 2 * kHeads; ++head) {
+    for (int32_t key = 0; key < kKeys; ++key) {
+      const auto of_block = static_cast<size_t>(key / kBlockTokens * 2 * kHeads + head);
+      LoadKvFp8Row(bytes.data() + of_block * head_bytes, static_cast<size_t>(key % kBlockTokens),
+                   row);
+      for (size_t e = 0; e < kRow; ++e) {
+        expected[static_cast<size_t>(head * to.capacity + key) * kRow + e] = BF16FromFloat(row[e]);
       }
     }
   }

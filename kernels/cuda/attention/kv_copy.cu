@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/kv_copy.h"
 
 #include "common/check.h"
+#include "kernels/cuda/attention/fp8_rows.h"
 #include "kernels/cuda/attention/kv_rows.h"
 
 namespace stagecoach::kernels::cuda {
@@ -16,8 +17,19 @@ struct KvCopyParams {
   size_t place_bytes;
   const KvBlockCopy* copies;
   int32_t n_kv_heads;
-  int32_t row_bytes;  // of a cache row: one block's keys or values of one head
+  int32_t row_bytes;   // of a cache row: one block's keys or values of one head
+  int32_t code_bytes;  // of these, FP8 codes
 };
+
+// FP8 codes between the order in the cache and that of the elements, which is the same in both
+// directions: see KvFp8Place.
+__device__ __forceinline__ uint32_t ReorderedCodes(uint32_t word) {
+  return (word & 0xff0000ffu) | (word & 0xff00u) << 8 | (word >> 8 & 0xff00u);
+}
+__device__ __forceinline__ uint4 ReorderedCodes(const uint4& words) {
+  return make_uint4(ReorderedCodes(words.x), ReorderedCodes(words.y), ReorderedCodes(words.z),
+                    ReorderedCodes(words.w));
+}
 
 // Copies one cache row. blockIdx.x counts the copies; blockIdx.y counts the heads of the keys and
 // then those of the values, as in host memory. A cache row has the same bytes in both places,
@@ -36,7 +48,10 @@ __device__ __forceinline__ void CopyRow(const KvCopyParams& p) {
   const auto* const from = reinterpret_cast<const uint4*>(kExports ? cache : host);
   auto* const to = reinterpret_cast<uint4*>(kExports ? host : cache);
   const int32_t n_pieces = p.row_bytes / kPieceBytes;
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < n_pieces; i += kThreads) to[i] = from[i];
+  const int32_t n_code_pieces = p.code_bytes / kPieceBytes;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < n_pieces; i += kThreads) {
+    to[i] = i < n_code_pieces ? ReorderedCodes(from[i]) : from[i];
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) ExportKernel(const KvCopyParams p) {
@@ -54,22 +69,27 @@ __global__ void __launch_bounds__(kThreads) ImportKernel(const KvCopyParams p) {
 template <auto kKernel>
 cudaError_t Copy(const Stream& stream, const KvCopyArgs& args, const KvSides& sides) {
   const auto row_bytes = static_cast<int32_t>(KvBlockBytes(args.kv.dtype, 1, args.head_dim, 1));
-  SC_CHECK(row_bytes % kPieceBytes == 0);
+  const bool is_fp8 = args.kv.dtype == DType::kFp8;
+  SC_CHECK(row_bytes % kPieceBytes == 0 && (!is_fp8 || args.head_dim % 4 == 0));
   SC_CHECK(reinterpret_cast<uintptr_t>(args.host) % kPieceBytes == 0);
   SC_CHECK(args.place_bytes % kPieceBytes == 0);
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(args.copies.size()),
                    static_cast<unsigned>(args.kv.n_vectors() * args.n_kv_heads)),
       .block = kThreads};
-  return Launch<kKernel>(stream, shape,
-                         KvCopyParams{.k = static_cast<unsigned char*>(args.kv.k),
-                                      .v = static_cast<unsigned char*>(args.kv.v),
-                                      .sides = sides,
-                                      .host = static_cast<unsigned char*>(args.host),
-                                      .place_bytes = args.place_bytes,
-                                      .copies = args.copies.data(),
-                                      .n_kv_heads = args.n_kv_heads,
-                                      .row_bytes = row_bytes});
+  return Launch<kKernel>(
+      stream, shape,
+      KvCopyParams{.k = static_cast<unsigned char*>(args.kv.k),
+                   .v = static_cast<unsigned char*>(args.kv.v),
+                   .sides = sides,
+                   .host = static_cast<unsigned char*>(args.host),
+                   .place_bytes = args.place_bytes,
+                   .copies = args.copies.data(),
+                   .n_kv_heads = args.n_kv_heads,
+                   .row_bytes = row_bytes,
+                   .code_bytes = is_fp8 ? static_cast<int32_t>(
+                                              KvFp8CodeBytes(static_cast<size_t>(args.head_dim)))
+                                        : 0});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/rope_append.h"
 
 #include "common/check.h"
+#include "kernels/cuda/attention/fp8_rows.h"
 #include "kernels/cuda/attention/kv_rows.h"
 #include "kernels/cuda/attention/norm_all_heads.h"
 #include "kernels/cuda/device/dispatch.h"
@@ -125,12 +126,37 @@ __device__ __forceinline__ T* CacheRow(const RopeParams& p, bool is_v, int32_t s
          (int64_t{row} * kBlockTokens + slot % kBlockTokens) * p.head_dim;
 }
 
+// A head's row in an FP8 cache.
+struct Fp8Place {
+  unsigned char* codes;
+  uint16_t* scale;
+
+  __device__ __forceinline__ static Fp8Place Of(const RopeParams& p, bool is_v, int32_t slot,
+                                                int kv_head) {
+    const int64_t head = int64_t{slot / kBlockTokens} * p.n_kv_heads + kv_head;
+    unsigned char* const at = static_cast<unsigned char*>(is_v ? p.v : p.k) +
+                              head * static_cast<int64_t>(KvFp8HeadBytes(p.head_dim));
+    const int row = slot % kBlockTokens;
+    return {at + row * p.head_dim,
+            reinterpret_cast<uint16_t*>(at + KvFp8CodeBytes(p.head_dim)) + row};
+  }
+};
+
 // Sum over the kLanes lanes of a head.
 template <int kLanes>
 __device__ __forceinline__ float HeadSum(float value) {
 #pragma unroll
   for (int mask = kLanes / 2; mask > 0; mask /= 2) {
     value += __shfl_xor_sync(kAllLanes, value, mask);
+  }
+  return value;
+}
+
+template <int kLanes>
+__device__ __forceinline__ float HeadMax(float value) {
+#pragma unroll
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, mask));
   }
   return value;
 }
@@ -180,11 +206,26 @@ struct HeadPart {
       high[e] *= factor;
     }
   }
+  __device__ __forceinline__ float Largest() const {
+    float largest = 0;
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      largest = fmaxf(largest, fmaxf(fabsf(low[e]), fabsf(high[e])));
+    }
+    return largest;
+  }
+  // to: the lane's part of the row
+  __device__ __forceinline__ static void StoreCodes(const float (&from)[kVector],
+                                                    unsigned char* to) {
+    const float first[4] = {from[0], from[1], from[2], from[3]};
+    const float second[4] = {from[4], from[5], from[6], from[7]};
+    *reinterpret_cast<uint2*>(to) = make_uint2(Fp8InputWord(first), Fp8InputWord(second));
+  }
 };
 
 // For fully rotated heads: kLanes lanes per head, one CTA per token. A lane uses the same angles
 // for every head, and several heads are in flight at once.
-template <typename T, int kLanes>
+template <typename T, int kLanes, bool kToFp8>
 __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams p) {
   constexpr int kHeads = kWideThreads / kLanes;  // at a time
   constexpr int kAhead = 3;
@@ -225,30 +266,38 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
         parts[i].template Norm<kLanes>(norm != nullptr || (is_v && p.norms_v),
                                        norm != nullptr ? norm + of_lane : nullptr, p);
       }
-      if (head >= n_kept) continue;
       if (!is_v) parts[i].Rotate(cos, sin);
+      const float largest = kToFp8 ? HeadMax<kLanes>(parts[i].Largest()) : 0;
+      if (head >= n_kept) continue;
       if (is_q) parts[i].Multiply(query_scale);
-      T* to = row + int64_t{head} * kDim;
-      if (!is_q) {
-        const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
-        to = CacheRow<T>(p, is_v, slot, kv_head) + of_lane;
+      const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
+      if (kToFp8 && !is_q) {
+        const Fp8Place place = Fp8Place::Of(p, is_v, slot, kv_head);
+        const int32_t exponent = KvFp8Exponent(largest);
+        parts[i].Multiply(PowerOfTwo(-exponent));
+        HeadPart::StoreCodes(parts[i].low, place.codes + of_lane);
+        HeadPart::StoreCodes(parts[i].high, place.codes + kHalf + of_lane);
+        if (of_lane == 0) *place.scale = KvFp8ScaleBits(exponent);
+        continue;
       }
+      T* to = row + int64_t{head} * kDim;
+      if (!is_q) to = CacheRow<T>(p, is_v, slot, kv_head) + of_lane;
       StoreFloats<kVector>(parts[i].low, to);
       StoreFloats<kVector>(parts[i].high, to + kHalf);
     }
   }
 }
 
-template <typename T>
+template <typename T, bool kToFp8>
 cudaError_t LaunchWide(const Stream& stream, const RopeParams& params, int32_t n_tokens) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_tokens)), .block = kWideThreads};
   switch (params.head_dim) {
     case 64:
-      return Launch<&WideRopeKernel<T, 4>>(stream, shape, params);
+      return Launch<&WideRopeKernel<T, 4, kToFp8>>(stream, shape, params);
     case 128:
-      return Launch<&WideRopeKernel<T, 8>>(stream, shape, params);
+      return Launch<&WideRopeKernel<T, 8, kToFp8>>(stream, shape, params);
     default:
-      return Launch<&WideRopeKernel<T, 16>>(stream, shape, params);
+      return Launch<&WideRopeKernel<T, 16, kToFp8>>(stream, shape, params);
   }
 }
 
@@ -258,7 +307,7 @@ bool IsWide(const RopeParams& p) {
          (p.head_dim == 64 || p.head_dim == 128 || p.head_dim == 256);
 }
 
-template <typename T, int kN, int kMaxElements>
+template <typename T, int kN, int kMaxElements, bool kToFp8>
 __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const RopeParams p) {
   LetNextStart();
   WaitForPrevious();
@@ -300,11 +349,29 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
                           [&](int i, int e, int) { parts[part].x[i][e] *= query_scale; });
     }
   }
-  T* to = at;
-  if (!is_q) {
-    const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
-    to = CacheRow<T>(p, is_v, slot, kv_head);
+  const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
+  if (kToFp8 && !is_q) {
+    const Fp8Place place = Fp8Place::Of(p, is_v, slot, kv_head);
+    float largest = 0;
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      parts[part].ForEach(sizes[part], [&](int i, int e, int) {
+        largest = fmaxf(largest, fabsf(parts[part].x[i][e]));
+      });
+    }
+    const int32_t exponent = KvFp8Exponent(WarpMax(largest));
+    const float inverse = PowerOfTwo(-exponent);
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      parts[part].ForEach(sizes[part], [&](int i, int e, int element) {
+        place.codes[KvFp8Place(firsts[part] + element)] =
+            static_cast<unsigned char>(Fp8OfFloat(parts[part].x[i][e] * inverse));
+      });
+    }
+    if (threadIdx.x % kWarpThreads == 0) *place.scale = KvFp8ScaleBits(exponent);
+    return;
   }
+  T* const to = is_q ? at : CacheRow<T>(p, is_v, slot, kv_head);
 #pragma unroll
   for (int part = 0; part < 3; ++part) parts[part].Store(to, firsts[part], sizes[part]);
 }
@@ -312,7 +379,9 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
 }  // namespace
 
 cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const KvSides& sides) {
-  SC_CHECK(args.qkv.dtype == args.kv.dtype && args.head_dim <= kMaxHeadDim);
+  const bool to_fp8 = args.kv.dtype == DType::kFp8;
+  SC_CHECK(to_fp8 ? args.head_dim % 4 == 0 : args.qkv.dtype == args.kv.dtype);
+  SC_CHECK(args.head_dim <= kMaxHeadDim);
   SC_CHECK(args.kv_of_row != KvOfRow::kNone);
   SC_CHECK(!args.norms_v || args.norm_kind == NormKind::kRms);
   const RopeTable* const rope = args.rope;
@@ -346,12 +415,16 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const K
       .grid = dim3(static_cast<unsigned>(CeilDiv(params.n_items, kWarpsPerBlock))),
       .block = kWarpsPerBlock * kWarpThreads};
   const bool by_two = rotary_dim % 4 == 0 && args.head_dim % 2 == 0;
-  return WithType(args.kv.dtype, [&](auto type) {
+  return WithType(args.qkv.dtype, [&](auto type) {
     using T = decltype(type);
-    if (IsWide(params)) return LaunchWide<T>(stream, params, args.n_tokens);
-    if (!by_two) return Launch<&RopeKernel<T, 1, kMaxHeadDim>>(stream, shape, params);
-    return args.head_dim <= 128 ? Launch<&RopeKernel<T, 2, 128>>(stream, shape, params)
-                                : Launch<&RopeKernel<T, 2, kMaxHeadDim>>(stream, shape, params);
+    const auto launch = [&]<bool kToFp8>() {
+      if (IsWide(params)) return LaunchWide<T, kToFp8>(stream, params, args.n_tokens);
+      if (!by_two) return Launch<&RopeKernel<T, 1, kMaxHeadDim, kToFp8>>(stream, shape, params);
+      return args.head_dim <= 128
+                 ? Launch<&RopeKernel<T, 2, 128, kToFp8>>(stream, shape, params)
+                 : Launch<&RopeKernel<T, 2, kMaxHeadDim, kToFp8>>(stream, shape, params);
+    };
+    return to_fp8 ? launch.template operator()<true>() : launch.template operator()<false>();
   });
 }
 

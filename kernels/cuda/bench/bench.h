@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "kernels/cuda/device/cuda_api.h"
 #include "kernels/cuda/device/occupier.h"
+#include "kernels/kv_fp8_row.h"
 #include "kernels/ops.h"
 
 namespace stagecoach::kernels {
@@ -48,8 +49,11 @@ class Bench {
   Buffer Random(size_t n_elements, DType dtype) {
     return Filled(*ops_->NewMatrix(NPieces(n_elements), kPiece, dtype));
   }
-  Buffer RandomKv(size_t n_elements, DType dtype) {
-    const int32_t n = NPieces(n_elements);
+  // n_heads: of all blocks of a cache
+  Buffer RandomKv(size_t n_heads, int32_t head_dim, DType dtype) {
+    const size_t head_bytes = KvBlockBytes(dtype, 1, head_dim, 1);
+    if (dtype == DType::kFp8) return RandomFp8Kv(n_heads, static_cast<size_t>(head_dim));
+    const int32_t n = NPieces(n_heads * head_bytes / DTypeBytes(dtype));
     return Filled({*ops_->AllocateKv(ops_->MatrixBytes(n, kPiece, dtype)), dtype, n, kPiece});
   }
   Matrix RandomMatrix(int32_t rows, int32_t cols) {
@@ -139,16 +143,34 @@ class Bench {
   static int32_t NPieces(size_t n_elements) {
     return static_cast<int32_t>((n_elements + kPiece - 1) / kPiece);
   }
+  Buffer RandomFp8Kv(size_t n_heads, size_t head_dim) {
+    const size_t head_bytes = KvFp8HeadBytes(head_dim), n_made = std::min<size_t>(n_heads, 512);
+    std::vector<uint8_t> made(n_made * head_bytes);
+    for (size_t row = 0; row < n_made * kBlockTokens; ++row) {
+      StoreKvFp8Row({noise_.data() + row % kShifts * kShift, head_dim}, row % kBlockTokens,
+                    made.data() + row / kBlockTokens * head_bytes);
+    }
+    Buffer memory = *ops_->AllocateKv(n_heads * head_bytes);
+    ops_->Upload(made.data(), memory.data.get(), made.size());
+    for (size_t done = n_made; done < n_heads; done += n_made) {
+      CopyOnDevice(memory.data.get(), memory.As<char>() + done * head_bytes,
+                   std::min(n_made, n_heads - done) * head_bytes);
+    }
+    return memory;
+  }
+  void CopyOnDevice(const void* from, void* to, size_t bytes) {
+    SC_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                             static_cast<cudaStream_t>(ops_->native_queue().stream)) ==
+             cudaSuccess);
+  }
   Buffer Filled(Matrix matrix) {
     // Other values in each matrix, so that a result shows which one it is from.
     const float* const noise = noise_.data() + n_filled_++ % kShifts * kShift;
     ops_->PackRows(matrix, 0, 1, noise, DType::kF32);
     const size_t bytes = ops_->MatrixBytes(1, matrix.cols, matrix.dtype);
     for (int32_t row = 1; row < matrix.rows; ++row) {
-      SC_CHECK(cudaMemcpyAsync(matrix.buffer.As<char>() + static_cast<size_t>(row) * bytes,
-                               matrix.buffer.data.get(), bytes, cudaMemcpyDeviceToDevice,
-                               static_cast<cudaStream_t>(ops_->native_queue().stream)) ==
-               cudaSuccess);
+      CopyOnDevice(matrix.buffer.data.get(),
+                   matrix.buffer.As<char>() + static_cast<size_t>(row) * bytes, bytes);
     }
     return matrix.buffer;
   }

@@ -184,12 +184,15 @@ struct Heads {
   DType dtype = kType;
   int32_t window = 0;
   bool has_sinks = false;
+  bool fp8_cache = false;
 
+  DType kv_dtype() const { return fp8_cache ? DType::kFp8 : dtype; }
   std::string Name() const {
     std::string name = fmt::format("attention {}/{} x {}", n_heads, n_kv_heads, head_dim);
     if (dtype != kType) name += fmt::format(" {}", DTypeName(dtype));
     if (window > 0) name += fmt::format(" window {}", window);
     if (has_sinks) name += " sinks";
+    if (fp8_cache) name += ", fp8 cache";
     return name;
   }
 };
@@ -200,13 +203,14 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   const DType dtype = heads.dtype;
   const int32_t blocks_each = (context + 15) / 16, n_blocks = n_seqs * blocks_each;
   const int32_t width = (heads.n_heads + 2 * heads.n_kv_heads) * heads.head_dim;
-  const size_t elements =
-      static_cast<size_t>(n_blocks) * 16 * static_cast<size_t>(heads.n_kv_heads * heads.head_dim);
-  const size_t n_layers = std::clamp<size_t>(kColdBytes / (elements * 4), 1, 16);
+  const DType kv_dtype = heads.kv_dtype();
+  const size_t cache_heads = static_cast<size_t>(n_blocks * heads.n_kv_heads);
+  const size_t head_bytes = KvBlockBytes(kv_dtype, 1, heads.head_dim, 1);
+  const size_t n_layers = std::clamp<size_t>(kColdBytes / (2 * cache_heads * head_bytes), 1, 16);
   std::vector<Buffer> k, v;
   for (size_t i = 0; i < n_layers; ++i) {
-    k.push_back(bench.RandomKv(elements, dtype));
-    v.push_back(bench.RandomKv(elements, dtype));
+    k.push_back(bench.RandomKv(cache_heads, heads.head_dim, kv_dtype));
+    v.push_back(bench.RandomKv(cache_heads, heads.head_dim, kv_dtype));
   }
   StepLimits limits{.max_tokens = n_seqs * n_tokens,
                     .max_slots = n_seqs,
@@ -216,7 +220,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
                     .n_kv_heads = heads.n_kv_heads,
                     .head_dim = heads.head_dim,
                     .act_dtype = dtype,
-                    .kv_dtype = dtype};
+                    .kv_dtype = kv_dtype};
   // Scratch as in a stage, where sequences may be as long as the model allows.
   StepLimits of_stage = limits;
   of_stage.max_blocks = std::max(limits.max_blocks, kUsualBlocks);
@@ -248,7 +252,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   for (size_t i = 0; i < n_layers; ++i) {
     calls.push_back([&, i] {
       bench.ops().Attention({.qkv = {qkv.data.get(), dtype},
-                             .kv = {k[i].data.get(), v[i].data.get(), dtype},
+                             .kv = {k[i].data.get(), v[i].data.get(), kv_dtype},
                              .step = step.get(),
                              .group = 0,
                              .out = {out.data.get(), dtype},
@@ -268,8 +272,25 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   for (int32_t t = context - n_tokens; t < context; ++t) visible += seen(t);
   const double keys = heads.window > 0 ? std::min(context, heads.window + n_tokens) : context;
   bench.Line(fmt::format("{}: {} x {} of {}", heads.Name(), n_seqs, n_tokens, context),
-             bench.Seconds(calls), 2 * kElement * n_seqs * keys * heads.n_kv_heads * heads.head_dim,
+             bench.Seconds(calls),
+             2 * n_seqs * keys * heads.n_kv_heads * static_cast<double>(head_bytes) / kBlockTokens,
              4.0 * n_seqs * heads.n_heads * heads.head_dim * visible);
+}
+
+// An FP8 cache beside one of 16 bits.
+void BenchFp8Cache(Bench& bench) {
+  for (Heads heads : {Heads{32, 8, 128}, Heads{32, 32, 128}, Heads{32, 8, 64}, Heads{16, 8, 256}}) {
+    for (const bool fp8_cache : {false, true}) {
+      heads.fp8_cache = fp8_cache;
+      BenchAttention(bench, heads, 1, 8192, 1);
+      BenchAttention(bench, heads, 1, 30000, 1);
+      BenchAttention(bench, heads, 64, 1024, 1);
+      BenchAttention(bench, heads, 256, 400, 1);
+      BenchAttention(bench, heads, 256, 1280, 1);
+      BenchAttention(bench, heads, 1, 8192, 8192);
+      for (const int32_t n : {16, 63, 256, 1024}) BenchAttention(bench, heads, 1, 30000 + n, n);
+    }
+  }
 }
 
 // New tokens after a context. No size should take longer than a slightly larger one (a cliff).
@@ -353,8 +374,8 @@ void BenchKvCopies(Bench& bench) {
   constexpr int32_t kHeads = 8, kDim = 128;
   constexpr uint32_t kAll = 4096;
   const size_t block_bytes = KvBlockBytes(kType, kHeads, kDim);
-  const Buffer k = bench.RandomKv(kAll * block_bytes / 4, kType);
-  const Buffer v = bench.RandomKv(kAll * block_bytes / 4, kType);
+  const Buffer k = bench.RandomKv(size_t{kAll} * kHeads, kDim, kType);
+  const Buffer v = bench.RandomKv(size_t{kAll} * kHeads, kDim, kType);
   Ops& ops = bench.ops();
   for (const uint32_t n : {1, 16, 256, 2048}) {
     std::vector<KvBlockCopy> copies;
@@ -583,8 +604,9 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option("--only", only,
-                 "gemm, packed, fp8, gated, attention, cliff, recurrent, kv, experts or rest");
+  app.add_option(
+      "--only", only,
+      "gemm, packed, fp8, gated, attention, fp8-cache, cliff, recurrent, kv, experts or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -630,6 +652,7 @@ int Main(int argc, char** argv) {
       BenchAttention(bench, heads, 64, 128, 128);
     }
   }
+  if (only.empty() || only == "fp8-cache") BenchFp8Cache(bench);
   if (only.empty() || only == "cliff") BenchCliffs(bench);
   if (only.empty() || only == "recurrent") {
     BenchDeltaNet(bench, 1, 8192);

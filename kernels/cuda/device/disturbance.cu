@@ -93,8 +93,8 @@ cudaError_t Disturbance::FillNewBlocks(const Stream& stream, const RopeAppendArg
   return Launch<&FillKernel>(stream, shape,
                              FillParams{args.kv_slots, static_cast<unsigned char*>(args.kv.k),
                                         static_cast<unsigned char*>(args.kv.v),
-                                        int64_t{args.n_kv_heads} * kBlockTokens * args.head_dim *
-                                            static_cast<int64_t>(DTypeBytes(args.kv.dtype))});
+                                        static_cast<int64_t>(KvBlockBytes(
+                                            args.kv.dtype, args.n_kv_heads, args.head_dim, 1))});
 }
 
 }  // namespace stagecoach::kernels::cuda

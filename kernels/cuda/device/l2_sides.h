@@ -54,6 +54,7 @@ struct KvSides {
 // log2 of the cache rows per chunk, if the heads of every KV block split between the partitions;
 // else -1.
 constexpr int32_t ChunkRowsLog2(DType dtype, int32_t n_kv_heads, int32_t head_dim) {
+  if (dtype == DType::kFp8) return -1;  // rows with scales do not divide chunks
   const auto row_bytes =
       static_cast<int64_t>(DTypeBytes(dtype)) * kKvBlockTokens * int64_t{head_dim};
   for (int32_t log2 = 0; row_bytes << log2 <= static_cast<int64_t>(kChunkBytes); ++log2) {

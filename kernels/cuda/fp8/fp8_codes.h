@@ -13,16 +13,21 @@ struct Fp8Code {
 
 // The values of a word's inputs 0 and 1, and of 2 and 3 (fp8_part.h): pairs of 16-bit values.
 // Exact: shifts bring exponent and mantissa to their places, and one multiplication corrects the
-// exponent's bias.
+// exponent's bias. factor: the pair {f, f}, where f is 2^120 (bfloat16) or 2^8 (float16) times a
+// scale.
 template <typename T>
-__device__ __forceinline__ void Fp8Pairs(uint32_t word, uint32_t& first, uint32_t& second) {
+__device__ __forceinline__ void Fp8Pairs(uint32_t word, uint32_t factor, uint32_t& first,
+                                         uint32_t& second) {
   constexpr int kShift = kIsBF16<T> ? 4 : 1;
   constexpr uint32_t kSign = 0x80008000u, kMagnitude = BothHalves(0x7f00u >> kShift);
-  constexpr uint32_t kBias = BothHalves(kIsBF16<T> ? 0x7b80 : 0x5c00);  // 2^120, 2^8
   first = AndOr(word << 8, kSign, word << (8 - kShift) & kMagnitude);
   second = AndOr(word, kSign, word >> kShift & kMagnitude);
-  first = MultiplyPairs<T>(first, kBias);
-  second = MultiplyPairs<T>(second, kBias);
+  first = MultiplyPairs<T>(first, factor);
+  second = MultiplyPairs<T>(second, factor);
+}
+template <typename T>
+__device__ __forceinline__ void Fp8Pairs(uint32_t word, uint32_t& first, uint32_t& second) {
+  Fp8Pairs<T>(word, BothHalves(kIsBF16<T> ? 0x7b80 : 0x5c00), first, second);
 }
 
 // The value of a code.

@@ -20,8 +20,8 @@ constexpr int32_t kUsualSlots = 256;
 constexpr int32_t kLeastFixedBlocks = 32;
 
 AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
-  const bool is_packed =
-      stream.is_hopper && HasHopperPackedPrefill(limits.kv_dtype, limits.head_dim);
+  const bool is_packed = stream.is_hopper && limits.kv_dtype != DType::kFp8 &&
+                         HasHopperPackedPrefill(limits.act_dtype, limits.head_dim);
   AttentionSetup setup{.fixed_units = fixed_units,
                        .unit_blocks = fixed_units ? kLeastFixedBlocks : 1,
                        .prefill_rows = is_packed ? kHopperPackedRows : kPrefillRows};
@@ -42,7 +42,7 @@ int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed
   const bool has_full =
       std::find(limits.windows.begin(), limits.windows.end(), 0) != limits.windows.end();
   if (!stream.is_hopper || fixed_units || !entries_fit || !has_full) return 0;
-  return HopperTileRows(limits.kv_dtype, limits.head_dim, limits.has_softcap);
+  return HopperTileRows(limits.act_dtype, limits.head_dim, limits.has_softcap);
 }
 
 // Splits memory that starts at a multiple of 64 bytes into aligned parts. Null memory: only counts

@@ -17,11 +17,11 @@ def prompts(vocab, max_len):
     return [[generator.randrange(3, vocab) for _ in range(min(length, max_len - N_TOKENS))] for length in LENGTHS]
 
 
-def name_of(model, stages):
-    return f"nccl/same_tokens/{stages}_stages/{model}"
+def name_of(model, stages, kind="nccl"):
+    return f"{kind}/same_tokens/{stages}_stages/{model}"
 
 
-def run(server, results, model, vocab):
+def run(server, results, model, vocab, kind):
     asked = prompts(vocab, client.max_model_len(server))
     bodies = [dict(prompt=prompt, max_tokens=N_TOKENS, temperature=0) for prompt in asked]
     bodies += [dict(prompt=prompt, max_tokens=N_TOKENS, temperature=1.0, seed=i) for i, prompt in enumerate(asked)]
@@ -32,31 +32,36 @@ def run(server, results, model, vocab):
     stages = server.spec.stages
     command = f"{server.command}; /v1/completions, {len(asked)} prompts greedy and with a seed, all at once, {N_TOKENS} tokens each"
     if stages == 1:
-        results.add(name_of(model, 1), n_tokens, "tokens of one stage, which those of more are compared with", command,
+        results.add(name_of(model, 1, kind), n_tokens, "tokens of one stage, which those of more are compared with", command,
                     digests=found)
         return
-    expected = results.find(name_of(model, 1))
+    expected = results.find(name_of(model, 1, kind))
     if expected is None:
         raise client.CheckFailed("there is no run with one stage to compare with")
     differ = sum(one != other for one, other in zip(found, expected["digests"]))
-    results.add(name_of(model, stages), int(differ == 0), f"golden model with the same {n_tokens:,} tokens at 1 and {stages} "
+    results.add(name_of(model, stages, kind), int(differ == 0), f"golden model with the same {n_tokens:,} tokens at 1 and {stages} "
                 "stages, batch-invariant, greedy and with a seed", command, reference="one stage of the same binaries",
                 sequences_that_differ=differ)
     if differ:
         raise client.CheckFailed(f"{differ} of {len(found)} sequences have other tokens than at one stage")
 
 
-def checks(options):
-    found = []
-    for model in options.models.for_tokens():
+def checks_of(options, models, kind, *flags):
+    """`kind`: the start of the results' names."""
+    part, found = "tokens" if kind == "nccl" else f"{kind}/tokens", []
+    for model in models:
         config = options.models.config(model)
         layers, vocab = layers_of(config), config["vocab_size"]
         for stages in options.stages:
-            spec = Spec(model, stages, options.flags("--batch-invariant", "--max-batched-tokens", 256))
-            found.append(Check(f"tokens/{model}/{stages}_stages", spec, limit_s=120,
-                               run=lambda server, results, model=model, vocab=vocab: run(server, results, model, vocab),
+            spec = Spec(model, stages, options.flags("--batch-invariant", "--max-batched-tokens", 256, *flags))
+            found.append(Check(f"{part}/{model}/{stages}_stages", spec, limit_s=120,
+                               run=lambda server, results, model=model, vocab=vocab: run(server, results, model, vocab, kind),
                                why_not=f"{layers} layers" if layers < stages else ""))
     return found
+
+
+def checks(options):
+    return checks_of(options, options.models.for_tokens(), "nccl")
 
 
 def summarize(options, results):
