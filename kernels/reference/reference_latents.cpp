@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "common/check.h"
 #include "common/float_convert.h"
 
 namespace stagecoach::kernels {
@@ -41,6 +42,7 @@ void ReferenceHeadGemm(const HeadGemmArgs& args) {
 }
 
 void ReferenceLatentAppend(const LatentAppendArgs& args) {
+  SC_CHECK(args.kv.dtype != DType::kFp8);  // rows of latents have no scales
   const int32_t rank = args.kv_rank, rope = args.rope_dim;
   for (int32_t t = 0; t < args.n_tokens; ++t) {
     float* const latent = args.latents + static_cast<size_t>(t) * (rank + rope);

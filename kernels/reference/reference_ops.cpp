@@ -13,6 +13,7 @@
 #include "common/float_convert.h"
 #include "common/host_memory.h"
 #include "kernels/host_step.h"
+#include "kernels/reference/reference_kv.h"
 #include "kernels/reference/reference_latents.h"
 #include "kernels/reference/reference_recurrence.h"
 #include "kernels/reference/reference_sample.h"
@@ -284,6 +285,7 @@ class ReferenceOps final : public Ops {
     const int32_t n_all = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads;
     const int32_t group = args.n_heads / args.n_kv_heads;
     std::vector<double> scores, sum(value_dim);
+    std::vector<float> kv_row(args.head_dim);
     const StepInputs& step = *args.step;
     for (int32_t s = 0; s < step.n_seqs; ++s) {
       const int32_t* table =
@@ -294,16 +296,19 @@ class ReferenceOps final : public Ops {
         const int32_t first = args.window.First(last);
         for (int32_t h = 0; h < args.n_heads; ++h) {
           const float* q = args.qkv.f32() + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
-          const auto index = [&](int32_t position) {
-            return KvIndex(table[position / kBlockTokens], h / group, position % kBlockTokens,
-                           args.n_kv_heads, args.head_dim);
+          const auto place = [&](int32_t position) {
+            return KvRowPlace{.dtype = args.kv.dtype,
+                              .block = table[position / kBlockTokens],
+                              .kv_head = h / group,
+                              .token = position % kBlockTokens,
+                              .n_kv_heads = args.n_kv_heads};
           };
           scores.clear();
           for (int32_t p = first; p <= last; ++p) {
+            LoadKvRow(args.kv.k, place(p), kv_row);
             double score = 0;
             for (int32_t i = 0; i < args.head_dim; ++i) {
-              score +=
-                  static_cast<double>(q[i]) * LoadElement(args.kv.k, args.kv.dtype, index(p) + i);
+              score += static_cast<double>(q[i]) * kv_row[i];
             }
             score *= args.scale;
             if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
@@ -316,9 +321,8 @@ class ReferenceOps final : public Ops {
           for (int32_t p = first; p <= last; ++p) {
             const double weight = std::exp(scores[p - first] - max);
             total += weight;
-            for (int32_t i = 0; i < value_dim; ++i) {
-              sum[i] += weight * LoadElement(values, args.kv.dtype, index(p) + i);
-            }
+            LoadKvRow(values, place(p), kv_row);
+            for (int32_t i = 0; i < value_dim; ++i) sum[i] += weight * kv_row[i];
           }
           float* out = args.out.f32() + (static_cast<size_t>(t) * args.n_heads + h) * value_dim;
           for (int32_t i = 0; i < value_dim; ++i) out[i] = static_cast<float>(sum[i] / total);
@@ -465,12 +469,6 @@ class ReferenceOps final : public Ops {
                        static_cast<size_t>(row) * matrix.cols + col);
   }
 
-  static size_t KvIndex(int32_t block, int32_t kv_head, int32_t offset, int32_t n_kv_heads,
-                        int32_t head_dim) {
-    SC_CHECK(block >= 0);
-    return ((static_cast<size_t>(block) * n_kv_heads + kv_head) * kBlockTokens + offset) * head_dim;
-  }
-
   // Calls copy(cache, host, bytes) for the keys and for the values of each block.
   template <typename Copy>
   static void ForEachKvCopy(const KvCopyArgs& args, const Copy& copy) {
@@ -489,11 +487,13 @@ class ReferenceOps final : public Ops {
   static void AppendHead(const RopeAppendArgs& args, void* cache, int32_t t, int32_t kv_head,
                          const std::vector<float>& head) {
     const int32_t slot = args.kv_slots[t];
-    const size_t first =
-        KvIndex(slot / kBlockTokens, kv_head, slot % kBlockTokens, args.n_kv_heads, args.head_dim);
-    for (int32_t i = 0; i < args.head_dim; ++i) {
-      StoreElement(cache, args.kv.dtype, first + i, head[i]);
-    }
+    StoreKvRow(head,
+               {.dtype = args.kv.dtype,
+                .block = slot / kBlockTokens,
+                .kv_head = kv_head,
+                .token = slot % kBlockTokens,
+                .n_kv_heads = args.n_kv_heads},
+               cache);
   }
 
   // Before the norm and the rotation of keys, which may be the values.

@@ -7,16 +7,20 @@
 #include <span>
 #include <vector>
 
+#include "kernels/kv_fp8_row.h"
 #include "kernels/testing/attention_layer.h"
 
 namespace stagecoach::kernels {
 
 // What a device's copies are checked with: each test case runs with every combination.
 inline AttentionConfig GenerateKvCopyConfig() {
+  const DType cache = GENERATE(DType::kF32, DType::kBF16, DType::kF16, DType::kFp8);
+  const bool is_fp8 = cache == DType::kFp8;
   return {.n_heads = 4,
           .n_kv_heads = GENERATE(1, 4),
           .head_dim = GENERATE(64, 80, 128, 10),
-          .dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16)};
+          .dtype = is_fp8 ? DType::kBF16 : cache,
+          .fp8_cache = is_fp8};
 }
 
 using KvBytes = std::vector<unsigned char>;
@@ -92,16 +96,22 @@ inline KvBytes RandomKvBytes(const AttentionConfig& config, size_t n_blocks, uin
 inline KvBytes ExpectedKv(const AttentionConfig& config, const std::vector<float>& qkv,
                           int32_t n_blocks) {
   const int32_t n_heads = 2 * config.n_kv_heads;  // of the keys, then of the values
-  KvBytes bytes(static_cast<size_t>(n_blocks) *
-                KvBlockBytes(config.kv_dtype(), config.n_kv_heads, config.head_dim));
-  size_t at = 0;
+  const auto head_dim = static_cast<size_t>(config.head_dim);
+  const size_t head_bytes = KvBlockBytes(config.kv_dtype(), 1, config.head_dim, 1);
+  KvBytes bytes(static_cast<size_t>(n_blocks) * static_cast<size_t>(n_heads) * head_bytes);
+  unsigned char* to = bytes.data();
   for (int32_t block = 0; block < n_blocks; ++block) {
-    for (int32_t head = 0; head < n_heads; ++head) {
+    for (int32_t head = 0; head < n_heads; ++head, to += head_bytes) {
       for (int32_t token = 0; token < kBlockTokens; ++token) {
         const float* const row = qkv.data() + (block * kBlockTokens + token) * config.qkv_width() +
                                  (config.n_heads + head) * config.head_dim;
-        for (int32_t i = 0; i < config.head_dim; ++i) {
-          StoreElement(bytes.data(), config.dtype, at++, row[i]);
+        const auto t = static_cast<size_t>(token);
+        if (config.fp8_cache) {
+          StoreKvFp8Row({row, head_dim}, t, to);
+          continue;
+        }
+        for (size_t i = 0; i < head_dim; ++i) {
+          StoreElement(to, config.dtype, t * head_dim + i, row[i]);
         }
       }
     }
