@@ -16,9 +16,9 @@ DEMO = ROOT / "deploy" / "demo-model"
 RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
 LIKE = {"mistral-7b": "mistral", "mistral-7b-files": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt",
         "opt-13b": "opt", "gemma2-27b": "gemma2", "gpt-oss-20b": "gpt-oss", "gpt-oss-120b": "gpt-oss",
-        "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe"}
+        "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe", "gemma-4-31b": "gemma4", "glm-4.7-flash": "glm4-moe-lite"}
 PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json"
-             for name in ("gpt-oss-20b", "gpt-oss-120b", "qwen3.6-27b", "qwen3.6-35b-a3b")}
+             for name in ("gpt-oss-20b", "gpt-oss-120b", "qwen3.6-27b", "qwen3.6-35b-a3b", "gemma-4-31b", "glm-4.7-flash")}
 CHECKPOINTS = {"gemma2-27b": 54.5e9, "mistral-7b-files": 14.5e9}  # bytes
 # Golden models that GPUs refuse (common/model/device_support.cpp).
 CPU_ONLY = {"deepseek-v2", "gemma4-e", "llama4", "llama4-dense", "nemotron-h", "nemotron-h-moe"}

@@ -7,27 +7,40 @@ from parts import speed
 from parts.experts import PACKED, PREFILL, at_a_time
 
 # Active parameters of a token, as published. The layers' 16-bit weights take two bytes each.
-ACTIVE = {"gpt-oss-20b": 3.6e9, "gpt-oss-120b": 5.1e9, "qwen3.6-27b": 27e9, "qwen3.6-35b-a3b": 3e9}
+ACTIVE = {"gpt-oss-20b": 3.6e9, "gpt-oss-120b": 5.1e9, "qwen3.6-27b": 27e9, "qwen3.6-35b-a3b": 3e9, "gemma-4-31b": 31e9,
+          "glm-4.7-flash": 3e9}
 # Models whose MXFP4 experts can stay packed. The larger one does not fit on one GPU in another way.
 PACKABLE, ONLY_PACKED = {"gpt-oss-20b", "gpt-oss-120b"}, {"gpt-oss-120b"}
 COPY_BYTES_PER_S, FLOPS = 4.3e12, 790e12  # of an H200
 LOADS = {"decode/batch_1": speed.ITL, "server/64_at_a_time/128_256": at_a_time(64, 192),
          "server/256_at_a_time/128_256": at_a_time(256, 512), "prefill/32x4096": PREFILL}
+LONG_ANSWERS = speed.Load(one="", several="", invariant="", bench=speed.bench("throughput", 512, 1000, 1000), value=speed.output_rate,
+                          unit="output tok/s", goals={}, peers={}, small=speed.bench("throughput", 4, 16, 16))
+MORE_LOADS = {"gpt-oss-20b": {"throughput/512x1000_1000": LONG_ANSWERS}, "gpt-oss-120b": {"throughput/512x1000_1000": LONG_ANSWERS}}
+# TensorRT-LLM 1.0, one H200, its own page.
+PEERS = {"gpt-oss-20b": 13_858, "gpt-oss-120b": 6_868}
+
+
+def loads_of(model):
+    return LOADS | MORE_LOADS.get(model, {})
 
 
 def bound(model, name):
-    """(what it is, value) of the GPU's own limit; None where it depends on the experts that a batch needs."""
+    """(what it is, value) of the GPU's own limit, or of a peer; None where the limit depends on the experts that a batch needs."""
     if name.startswith("decode"):
         return "to read the active weights in 16 bits at 4.3 TB/s", 2 * ACTIVE[model] / COPY_BYTES_PER_S * 1e3
     if name.startswith("prefill"):
         return "products alone at 790 TFLOP/s", FLOPS / (2 * ACTIVE[model])
+    if name.startswith("throughput"):
+        return "TensorRT-LLM 1.0, H200, 1,000/1,000, its own page", PEERS[model]
     return None, None
 
 
 def run_load(server, results, name, prefix, smoke):
-    report, watched, command = speed.measure(server, LOADS[name], smoke)
+    load = loads_of(server.spec.model)[name]
+    report, watched, command = speed.measure(server, load, smoke)
     reference, value = bound(server.spec.model, name)
-    results.add(f"{server.spec.model}/{prefix}{name}", LOADS[name].value(report), LOADS[name].unit, command, reference=reference,
+    results.add(f"{server.spec.model}/{prefix}{name}", load.value(report), load.unit, command, reference=reference,
                 reference_value=value, itl_ms=report["itl_ms"], ttft_ms=report["ttft_ms"], **watched)
 
 
@@ -47,7 +60,7 @@ def checks(options):
                            run_start(server, results, prefix)))
         found += [Check(f"families/{model}/{prefix}{name}", spec, limit_s=240,
                         run=lambda server, results, name=name, prefix=prefix:
-                        run_load(server, results, name, prefix, options.smoke)) for name in LOADS]
+                        run_load(server, results, name, prefix, options.smoke)) for name in loads_of(model)]
     return found
 
 

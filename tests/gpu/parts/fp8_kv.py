@@ -5,7 +5,6 @@ import dataclasses
 from checks import Check
 from results import at_least, at_most
 from servers import Spec
-from shapes import layers_of
 
 from parts import speed, tokens
 
