@@ -362,8 +362,9 @@ struct DecodeBlock {
   }
 };
 
-constexpr int BlocksOfMultiprocessor(int warps, int dim) {
-  return warps == kManyTilesWarps ? ManyTilesBlocks(dim) : 1;
+template <typename Cache>
+constexpr int BlocksOfMultiprocessor(int warps) {
+  return warps == kManyTilesWarps ? ManyTilesBlocks(Cache::kDim, Cache::kIsFp8) : 1;
 }
 
 // Returns the index of this CTA's share: the next share of the L2 partition near its SM, or if none
@@ -389,7 +390,7 @@ __device__ __forceinline__ int32_t TakeShare(const AttentionParams& p, int32_t* 
 }
 
 template <typename Cache, int kRowTiles, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, BlocksOfMultiprocessor(kWarps, Cache::kDim))
+__global__ void __launch_bounds__(kWarps* kWarpThreads, BlocksOfMultiprocessor<Cache>(kWarps))
     DecodeKernel(const AttentionParams p) {
   using Block = DecodeBlock<Cache, kRowTiles, kWarps>;
   auto& memory = *reinterpret_cast<typename Block::Memory*>(DynamicShared());
@@ -414,7 +415,7 @@ cudaError_t LaunchDecode(const Stream& stream, const AttentionParams& params) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.plan.decode_shape.n_blocks)),
                           .block = kWarps * kWarpThreads,
                           .shared_bytes = sizeof(typename Block::Memory),
-                          .n_together = BlocksOfMultiprocessor(kWarps, Cache::kDim)};
+                          .n_together = BlocksOfMultiprocessor<Cache>(kWarps)};
   return Launch<&DecodeKernel<Cache, kRowTiles, kWarps>>(stream, shape, params);
 }
 
@@ -422,7 +423,7 @@ cudaError_t LaunchDecode(const Stream& stream, const AttentionParams& params) {
 template <typename Cache>
 cudaError_t Decode(const Stream& stream, const AttentionParams& params) {
   const bool has_one_tile = DecodeRowTiles(params.n_heads, params.n_kv_heads) == 1;
-  constexpr int kFew = FewTilesWarps(Cache::kDim);
+  constexpr int kFew = FewTilesWarps(Cache::kDim, Cache::kIsFp8);
   // Shares do not depend on the number of warps. If shared memory is too small, use fewer warps.
   const bool has_room = has_one_tile || sizeof(typename DecodeBlock<Cache, 2, kFew>::Memory) <=
                                             stream.block_shared_bytes;

@@ -108,15 +108,19 @@ __device__ __forceinline__ void DecodeByWarps(const AttentionParams& p, const Un
   }
 }
 
+// CTAs per SM.
 template <typename Cache, int kRowTiles>
-__global__ void __launch_bounds__(kManyTilesWarps* kWarpThreads, ManyTilesBlocks(Cache::kDim))
+inline constexpr int kFixedBlocks = ManyTilesBlocks(Cache::kDim, Cache::kIsFp8&& kRowTiles == 1);
+
+template <typename Cache, int kRowTiles>
+__global__ void __launch_bounds__(kManyTilesWarps* kWarpThreads, kFixedBlocks<Cache, kRowTiles>)
     FixedDecodeKernel(const AttentionParams p) {
   DecodeByWarps<Cache, kRowTiles, kManyTilesWarps>(p, Units::Of(p, 8 * kRowTiles));
 }
 
 template <typename Cache, int kRowTiles>
 cudaError_t LaunchFixedWarps(const Stream& stream, const AttentionParams& params) {
-  constexpr int kBlocks = ManyTilesBlocks(Cache::kDim);
+  constexpr int kBlocks = kFixedBlocks<Cache, kRowTiles>;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors * kBlocks)),
                           .block = kManyTilesWarps * kWarpThreads,
                           .n_together = kBlocks};

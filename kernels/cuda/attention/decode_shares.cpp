@@ -59,16 +59,16 @@ std::vector<int64_t> Cuts(std::span<const int32_t> starts, int32_t n_passes,
 }  // namespace
 
 DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_passes,
-                           int32_t head_dim) {
+                           int32_t head_dim, bool is_fp8) {
   if (HasFewTiles(stream, max_decodes, n_passes)) {
-    return {.n_blocks = stream.n_multiprocessors, .n_warps = FewTilesWarps(head_dim)};
+    return {.n_blocks = stream.n_multiprocessors, .n_warps = FewTilesWarps(head_dim, is_fp8)};
   }
   // The number of CTAs that fit on the GPU at once.
-  return {.n_blocks = stream.n_multiprocessors * ManyTilesBlocks(head_dim),
+  return {.n_blocks = stream.n_multiprocessors * ManyTilesBlocks(head_dim, is_fp8),
           .n_warps = kManyTilesWarps};
 }
 
-int32_t MaxDecodeBlocks(const Stream& stream) { return stream.n_all_multiprocessors * 3; }
+int32_t MaxDecodeBlocks(const Stream& stream) { return stream.n_all_multiprocessors * 4; }
 
 void ShareDecodes(std::span<const int32_t> starts, int32_t n_passes, const DecodeShape& shape,
                   std::span<DecodeShare> shares) {

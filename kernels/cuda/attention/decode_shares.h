@@ -24,16 +24,21 @@ struct DecodeShape {
 // Warps per CTA with many query tiles. With few tiles the CTAs are larger (FewTilesWarps), so that
 // as many warps as possible combine their results in shared memory.
 inline constexpr int32_t kManyTilesWarps = 4;
-// CTAs per SM with kManyTilesWarps, as the registers allow.
-constexpr int32_t ManyTilesBlocks(int32_t head_dim) { return head_dim <= 128 ? 3 : 2; }
-constexpr int32_t FewTilesWarps(int32_t head_dim) { return head_dim <= 128 ? 12 : 8; }
+// CTAs per SM with kManyTilesWarps, as the registers allow. FP8 keys take half as many registers,
+// and need more warps to have as many bytes in flight.
+constexpr int32_t ManyTilesBlocks(int32_t head_dim, bool is_fp8) {
+  return head_dim > 128 ? 2 : is_fp8 ? 4 : 3;
+}
+constexpr int32_t FewTilesWarps(int32_t head_dim, bool is_fp8) {
+  return head_dim > 128 ? 8 : is_fp8 ? 16 : 12;
+}
 // Whether there are enough SMs for one CTA per query tile.
 inline bool HasFewTiles(const Stream& stream, int32_t max_decodes, int32_t n_passes) {
   return int64_t{max_decodes} * n_passes <= stream.n_multiprocessors;
 }
 // Shape for at most max_decodes sequences, each with n_passes tiles of query heads.
 DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_passes,
-                           int32_t head_dim);
+                           int32_t head_dim, bool is_fp8);
 // The largest n_blocks of any shape, for any number of SMs left to other kernels.
 int32_t MaxDecodeBlocks(const Stream& stream);
 

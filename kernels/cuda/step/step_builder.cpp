@@ -267,7 +267,7 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
       inputs.setup.fixed_units || decodes_.empty()
           ? DecodeShape{}
           : DecodeShapeFor(*stream_, static_cast<int32_t>(decodes_.size()) + batch.n_padding,
-                           n_passes, limits.head_dim);
+                           n_passes, limits.head_dim, limits.kv_dtype == DType::kFp8);
   const int32_t chunk_rows_log2 =
       ChunkRowsLog2(limits.kv_dtype, limits.n_kv_heads, limits.head_dim);
   if (stream_->l2.known() && chunk_rows_log2 >= 0 && decode_shape_.n_warps == kManyTilesWarps) {
