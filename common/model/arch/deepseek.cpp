@@ -103,19 +103,9 @@ void ReadModel(ConfigReader& config, const SizeDefaults& sizes, const ExpertSpec
 
 // Reads which layers have experts. transformers writes this in place of first_k_dense_replace.
 void ReadMlpTypes(ConfigReader& config, ModelSpec& spec) {
-  const char* const key = "mlp_layer_types";
-  const std::vector<std::string> types = config.Strings(key);
-  if (types.empty()) return;
-  if (types.size() != spec.layers.size()) {
-    config.Problem(key, fmt::format("has {} entries for {} layers", types.size(), spec.n_layers()));
-    return;
-  }
-  for (size_t i = 0; i < types.size(); ++i) {
-    spec.layers[i].has_experts = types[i] == "sparse";
-    if (types[i] == "sparse" || types[i] == "dense") continue;
-    config.Unsupported(
-        key, fmt::format("layer {} is \"{}\"; supported are dense and sparse", i, types[i]));
-  }
+  const std::vector<bool> are_sparse =
+      ReadLayerKinds(config, "mlp_layer_types", spec.n_layers(), "dense", "sparse");
+  for (size_t i = 0; i < are_sparse.size(); ++i) spec.layers[i].has_experts = are_sparse[i];
 }
 
 // `key` has another value than the only one that such models have.

@@ -1,8 +1,6 @@
 // Llama 4: three layers with rotation, which see their chunk of positions only, are followed by one
 // without rotation, which sees all and whose queries grow with the position. A token has one
 // expert, whose input is weighted, beside a shared one; Maverick has experts in every other layer.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "common/model/arch/arch.h"
@@ -15,22 +13,11 @@ namespace {
 std::vector<int32_t> ReadChunks(ConfigReader& config, const std::vector<int32_t>& rotates,
                                 int32_t n_layers) {
   const int32_t chunk = config.Int("attention_chunk_size", 1, kMaxPositions, 8192);
-  const std::vector<std::string> types = config.Strings("layer_types");
+  const std::vector<bool> are_chunked =
+      ReadLayerKinds(config, "layer_types", n_layers, "full_attention", "chunked_attention");
   std::vector<int32_t> chunks(static_cast<size_t>(n_layers), 0);
-  if (!types.empty() && types.size() != chunks.size()) {
-    config.Problem("layer_types",
-                   fmt::format("has {} entries for {} layers", types.size(), n_layers));
-    return chunks;
-  }
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const bool is_chunked = types.empty() ? rotates[i] != 0 : types[i] == "chunked_attention";
-    chunks[i] = is_chunked ? chunk : 0;
-    if (is_chunked || types.empty() || types[i] == "full_attention") continue;
-    config.Unsupported("layer_types",
-                       fmt::format("layer {} is a \"{}\" layer; supported are full_attention and "
-                                   "chunked_attention",
-                                   i, types[i]));
-    break;
+    if (are_chunked.empty() ? rotates[i] != 0 : are_chunked[i]) chunks[i] = chunk;
   }
   return chunks;
 }

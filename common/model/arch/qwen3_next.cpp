@@ -27,22 +27,12 @@ void ReadRecurrent(ConfigReader& config, ModelSpec& spec) {
 
 // Marks the recurrent layers; all others have full attention.
 void ReadLayerTypes(ConfigReader& config, ModelSpec& spec) {
-  const std::vector<std::string> types = config.Strings("layer_types");
+  const std::vector<bool> are_linear =
+      ReadLayerKinds(config, "layer_types", spec.n_layers(), "full_attention", "linear_attention");
   const int32_t interval = config.Int("full_attention_interval", 1, kMaxLayers, 4);
-  if (!types.empty() && types.size() != spec.layers.size()) {
-    config.Problem("layer_types",
-                   fmt::format("has {} entries for {} layers", types.size(), spec.layers.size()));
-    return;
-  }
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const bool by_interval = (static_cast<int32_t>(i) + 1) % interval != 0;
-    spec.layers[i].is_recurrent = types.empty() ? by_interval : types[i] == "linear_attention";
-    if (types.empty() || spec.layers[i].is_recurrent || types[i] == "full_attention") continue;
-    config.Unsupported("layer_types",
-                       fmt::format("layer {} is a \"{}\" layer; supported are linear_attention and "
-                                   "full_attention",
-                                   i, types[i]));
-    return;
+    spec.layers[i].is_recurrent = are_linear.empty() ? by_interval : are_linear[i];
   }
 }
 

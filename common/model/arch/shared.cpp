@@ -67,29 +67,33 @@ Activation ReadActivation(ConfigReader& config, std::string_view key, std::strin
   return Activation::kSilu;
 }
 
+std::vector<bool> ReadLayerKinds(ConfigReader& config, const char* key, int32_t n_layers,
+                                 std::string_view usual, std::string_view other) {
+  const std::vector<std::string> kinds = config.Strings(key);
+  if (!kinds.empty() && kinds.size() != static_cast<size_t>(n_layers)) {
+    config.Problem(key, fmt::format("has {} entries for {} layers", kinds.size(), n_layers));
+    return {};
+  }
+  std::vector<bool> are_other;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i] != usual && kinds[i] != other) {
+      config.Unsupported(key, fmt::format("layer {} is a \"{}\" layer; supported are {} and {}", i,
+                                          kinds[i], usual, other));
+      return {};
+    }
+    are_other.push_back(kinds[i] == other);
+  }
+  return are_other;
+}
+
 std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, int32_t window,
                                       int32_t pattern) {
+  const std::vector<bool> slide =
+      ReadLayerKinds(config, "layer_types", n_layers, "full_attention", "sliding_attention");
   std::vector<int32_t> windows(static_cast<size_t>(n_layers), 0);
-  const std::vector<std::string> types = config.Strings("layer_types");
-  if (types.empty()) {
-    for (int32_t i = 0; i < n_layers; ++i) windows[i] = (i + 1) % pattern != 0 ? window : 0;
-    return windows;
-  }
-  if (types.size() != windows.size()) {
-    config.Problem("layer_types",
-                   fmt::format("has {} entries for {} layers", types.size(), n_layers));
-    return windows;
-  }
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] == "sliding_attention") {
-      windows[i] = window;
-    } else if (types[i] != "full_attention") {
-      config.Unsupported("layer_types",
-                         fmt::format("layer {} is a \"{}\" layer; supported are full_attention and "
-                                     "sliding_attention",
-                                     i, types[i]));
-      return windows;
-    }
+  for (int32_t i = 0; i < n_layers; ++i) {
+    const auto layer = static_cast<size_t>(i);
+    if (slide.empty() ? (i + 1) % pattern != 0 : slide[layer]) windows[layer] = window;
   }
   return windows;
 }

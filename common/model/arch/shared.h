@@ -55,6 +55,11 @@ void NeedRopeParameters(ConfigReader& config);
 // Reads one section of rotary parameters: rope_type (or type), factor and so on.
 RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults);
 
+// Which layers are `other`, by a list of strings, one for each layer: `usual` or `other`. Empty if
+// the config has no such list, or if the list is a problem.
+std::vector<bool> ReadLayerKinds(ConfigReader& config, const char* key, int32_t n_layers,
+                                 std::string_view usual, std::string_view other);
+
 // Returns the window of each layer (0: full attention). Uses layer_types if present; otherwise
 // every `pattern`-th layer has full attention and the others have `window`.
 std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, int32_t window,
