@@ -18,6 +18,7 @@
 #include "common/status.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/cpu_kernel.h"
+#include "kernels/cpu/kv_fp8-inl.h"
 #include "kernels/cpu/kv_layout.h"
 #include "kernels/cpu/panel-inl.h"
 #include "kernels/cpu/softmax-inl.h"
@@ -55,6 +56,9 @@ struct TileState {
 // per query head.
 template <DType kType>
 class TileRun {
+  // The type of the panels that are multiplied.
+  static constexpr DType kMulType = kType == DType::kFp8 ? DType::kF32 : kType;
+
  public:
   TileRun(const AttentionArgs& args, const AttentionTile& tile, float* memory)
       : args_(args),
@@ -69,8 +73,8 @@ class TileRun {
                    static_cast<size_t>(args.step->block_table_stride)) {
     queries_ = memory;
     scores_ = queries_ + n_rows_ * Padded(head_dim_);
-    wide_values_ = scores_ + n_rows_ * kStepTokens;
-    state_memory_ = wide_values_ + WideFloats(args);
+    wide_ = scores_ + n_rows_ * kStepTokens;
+    state_memory_ = wide_ + WideFloats(args);
   }
 
   static size_t PartialFloats(const AttentionArgs& args, size_t n_rows) {
@@ -116,7 +120,8 @@ class TileRun {
     return static_cast<size_t>(HasLatents(args) ? args.value_dim : args.head_dim);
   }
   static size_t WideFloats(const AttentionArgs& args) {
-    return HasLatents(args) ? kBlock * ValueDim(args) : 0;
+    if (HasLatents(args)) return kBlock * ValueDim(args);
+    return kType == DType::kFp8 ? kStepTokens * static_cast<size_t>(args.head_dim) : 0;
   }
   static size_t Padded(size_t dim) { return (dim + 15) / 16 * 16; }
 
@@ -151,8 +156,8 @@ class TileRun {
   size_t KvStart(int32_t first_key) const {
     const int32_t block = table_[first_key / kBlockTokens];
     SC_CHECK(block >= 0);
-    return KvBlockStart(static_cast<size_t>(block), static_cast<size_t>(tile_.kv_head),
-                        static_cast<size_t>(args_.n_kv_heads), head_dim_);
+    return KvHeadStart(kType, static_cast<size_t>(block), static_cast<size_t>(tile_.kv_head),
+                       static_cast<size_t>(args_.n_kv_heads), head_dim_);
   }
 
   void Split(int32_t split, const TileState& state) {
@@ -176,12 +181,17 @@ class TileRun {
     size_t starts[kStepBlocks];
     for (size_t b = begin; b < end; ++b) {
       starts[b] = KvStart(first_key + static_cast<int32_t>(b * kBlock));
-      keys[b] = static_cast<const uint8_t*>(args_.kv.k) + starts[b] * DTypeBytes(kType);
+      keys[b] = static_cast<const uint8_t*>(args_.kv.k) + starts[b];
+      if constexpr (kType == DType::kFp8) {
+        float* const wide = wide_ + b * kBlock * head_dim_;
+        WidenFp8Keys(keys[b], head_dim_, wide);
+        keys[b] = reinterpret_cast<const uint8_t*>(wide);
+      }
     }
     const size_t row = tokens.begin * group_;
-    MulPanels<kType>((tokens.end - tokens.begin) * group_, queries_ + row * head_dim_, head_dim_,
-                     keys + begin, end - begin, head_dim_,
-                     scores_ + row * kStepTokens + begin * kBlock, kStepTokens, false);
+    MulPanels<kMulType>((tokens.end - tokens.begin) * group_, queries_ + row * head_dim_, head_dim_,
+                        keys + begin, end - begin, head_dim_,
+                        scores_ + row * kStepTokens + begin * kBlock, kStepTokens, false);
     for (size_t token = tokens.begin; token < tokens.end; ++token) {
       const int32_t position = Position(token);
       const size_t first =
@@ -203,18 +213,15 @@ class TileRun {
     const int32_t last_key = first_key + static_cast<int32_t>(kBlock) - 1;
     const Tokens seeing = Seeing(first_key, last_key);
     if (seeing.begin == seeing.end) return;
-    const uint8_t* values = nullptr;
-    if (HasLatents(args_)) {
-      WidenValues(start);
-    } else {
-      values = static_cast<const uint8_t*>(args_.kv.v) + start * DTypeBytes(kType);
-    }
+    const bool is_wide = HasLatents(args_) || kType == DType::kFp8;
+    if (is_wide) WidenValues(start);
     const auto mul = [&](size_t first, size_t n_tokens, size_t n_keys) {
-      if (values == nullptr) {
-        MulValues<DType::kF32>(first, n_tokens, reinterpret_cast<const uint8_t*>(wide_values_),
-                               column, n_keys, state);
+      if (is_wide) {
+        MulValues<DType::kF32>(first, n_tokens, reinterpret_cast<const uint8_t*>(wide_), column,
+                               n_keys, state);
       } else {
-        MulValues<kType>(first, n_tokens, values, column, n_keys, state);
+        MulValues<kMulType>(first, n_tokens, static_cast<const uint8_t*>(args_.kv.v) + start,
+                            column, n_keys, state);
       }
     };
     // Tokens from the block's last key on use the whole block. Earlier tokens use it up to their
@@ -227,13 +234,20 @@ class TileRun {
     if (token < seeing.end) mul(token, seeing.end - token, kBlock);
   }
 
-  // Latents lie in the order of keys. Makes panels of values of a block's latents, in float32.
+  // Makes panels of the values of a block, in float32.
   void WidenValues(size_t start) {
+    if constexpr (kType == DType::kFp8) {
+      WidenFp8Values(static_cast<const uint8_t*>(args_.kv.v) + start, head_dim_, wide_);
+    } else {
+      WidenLatents(static_cast<const uint8_t*>(args_.kv.k) + start);
+    }
+  }
+
+  // Latents lie in the order of keys.
+  void WidenLatents(const uint8_t* latents) {
     const PanelTag d;
-    const uint8_t* const latents =
-        static_cast<const uint8_t*>(args_.kv.k) + start * DTypeBytes(kType);
     for (size_t i = 0; i < value_dim_; i += 4) {
-      float* const to = wide_values_ + i / kPanelRows * kPanelRows * kBlock + i % kPanelRows;
+      float* const to = wide_ + i / kPanelRows * kPanelRows * kBlock + i % kPanelRows;
       for (size_t v = 0; v < kPanelVecs; ++v) {
         float by_token[4 * kPanelLanes];
         hn::StoreInterleaved4(LoadWeights<kType, false>(latents, i, v),
@@ -300,9 +314,10 @@ class TileRun {
   const size_t padded_dim_;  // of values
   const size_t n_rows_;
   const int32_t* const table_;
-  float* queries_;      // [n_rows, head_dim], scaled
-  float* scores_;       // [n_rows, 64]: scores, then weights
-  float* wide_values_;  // [value_dim / 16, kBlock, 16]: with latents
+  float* queries_;  // [n_rows, head_dim], scaled
+  float* scores_;   // [n_rows, 64]: scores, then weights
+  float* wide_;     // with latents [value_dim / 16, kBlock, 16]; with kFp8 a step's keys, then a
+                    // block's values
   float* state_memory_;
 };
 
@@ -354,7 +369,8 @@ absl::Status Attention(const AttentionArgs& args, CpuContext& context) {
     case DType::kF16:
       return AttentionOf<DType::kF16>(args, context);
     case DType::kFp8:
-      SC_CHECK(false);
+      SC_CHECK(args.kv_of_row != KvOfRow::kLatents);
+      return AttentionOf<DType::kFp8>(args, context);
   }
   return absl::OkStatus();
 }

@@ -6,7 +6,7 @@ namespace {
 
 TEST_CASE("Copies of KV blocks") {
   const AttentionConfig config = GenerateKvCopyConfig();
-  CAPTURE(config.n_kv_heads, config.head_dim, DTypeName(config.dtype));
+  CAPTURE(config.n_kv_heads, config.head_dim, DTypeName(config.kv_dtype()));
   const auto ops = MakeCpuOps({.n_threads = 2}), alone = MakeCpuOps({.n_threads = 1});
   const auto reference = MakeReferenceOps();
   CheckCopiedSequence(*ops, *ops, config, 0);

@@ -3,6 +3,7 @@
 //   k: one panel, tokens as outputs, head_dim inputs
 //   v: ceil(head_dim / 16) panels, 16 head elements as outputs (fewer in the last), tokens as
 //   inputs
+// Codes of kFp8 have the order of float32; the scales of the tokens follow (common/kv_fp8.h).
 #pragma once
 
 #include <algorithm>
@@ -17,9 +18,10 @@ static_assert(kBlockTokens == kPanelRows);
 
 inline constexpr size_t kBlock = kBlockTokens;
 
-// Number of elements before `kv_head` of `block`.
-constexpr size_t KvBlockStart(size_t block, size_t kv_head, size_t n_kv_heads, size_t head_dim) {
-  return (block * n_kv_heads + kv_head) * kBlock * head_dim;
+// Bytes before the keys, or the values, of `kv_head` of `block`.
+constexpr size_t KvHeadStart(DType dtype, size_t block, size_t kv_head, size_t n_kv_heads,
+                             size_t head_dim) {
+  return (block * n_kv_heads + kv_head) * KvBlockBytes(dtype, 1, static_cast<int32_t>(head_dim), 1);
 }
 
 // Index within a block and head.

@@ -89,14 +89,15 @@ void AppendLatent(const LatentAppendArgs& args, size_t t) {
   NormRow(latent, args.norm, nullptr, rank, NormKind::kRms, args.norm_eps, latent, false);
   RotatePart(args, t, latent + rank, latent + rank);
   const size_t slot = static_cast<size_t>(args.kv_slots[t]);
-  const size_t start = KvBlockStart(slot / kBlock, 0, 1, dim);
+  uint8_t* const block =
+      static_cast<uint8_t*>(args.kv.k) + KvHeadStart(args.kv.dtype, slot / kBlock, 0, 1, dim);
   for (size_t i = 0; i < dim; ++i) {
-    StoreElement(args.kv.k, args.kv.dtype, start + KIndex(args.kv.dtype, slot % kBlock, i),
-                 latent[i]);
+    StoreElement(block, args.kv.dtype, KIndex(args.kv.dtype, slot % kBlock, i), latent[i]);
   }
 }
 
 absl::Status LatentAppend(const LatentAppendArgs& args, CpuContext& context) {
+  SC_CHECK(args.kv.dtype != DType::kFp8);  // rows of latents have no scales
   SC_CHECK(args.kv.v == nullptr && args.rope->rotary_dim == args.rope_dim);
   RunPieces(*context.pool, static_cast<size_t>(args.n_tokens),
             static_cast<size_t>(args.n_heads * args.rope_dim + args.kv_rank),

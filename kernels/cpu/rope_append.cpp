@@ -3,6 +3,7 @@
 #include <hwy/foreach_target.h>  // before highway.h
 #include <hwy/highway.h>
 
+#include <cstring>
 #include <type_traits>
 
 #include "common/float_convert.h"
@@ -10,6 +11,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/kv_layout.h"
 #include "kernels/cpu/norm-inl.h"
+#include "kernels/kv_fp8_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {
@@ -32,25 +34,23 @@ HWY_INLINE size_t Rotate(float* head, const float* cos, const float* sin, size_t
   return i;
 }
 
-// Writes k, [head_dim], of the token at `slot`.
-template <DType kType>
-void AppendKey(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float* k) {
+// Writes keys or values of the token at `slot`. row: [head_dim]
+template <DType kType, bool kIsV>
+void AppendRow(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float* row) {
   const size_t head_dim = static_cast<size_t>(args.head_dim), token = slot % kBlock;
-  const size_t start =
-      KvBlockStart(slot / kBlock, kv_head, static_cast<size_t>(args.n_kv_heads), head_dim);
-  for (size_t i = 0; i < head_dim; ++i) {
-    StoreElement(args.kv.k, kType, start + KIndex(kType, token, i), k[i]);
-  }
-}
-
-// The same for v.
-template <DType kType>
-void AppendValue(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float* v) {
-  const size_t head_dim = static_cast<size_t>(args.head_dim), token = slot % kBlock;
-  const size_t start =
-      KvBlockStart(slot / kBlock, kv_head, static_cast<size_t>(args.n_kv_heads), head_dim);
-  for (size_t i = 0; i < head_dim; ++i) {
-    StoreElement(args.kv.v, kType, start + VIndex(kType, token, i, head_dim), v[i]);
+  uint8_t* const head =
+      static_cast<uint8_t*>(kIsV ? args.kv.v : args.kv.k) +
+      KvHeadStart(kType, slot / kBlock, kv_head, static_cast<size_t>(args.n_kv_heads), head_dim);
+  const auto index = [&](size_t i) {
+    return kIsV ? VIndex(kType, token, i, head_dim) : KIndex(kType, token, i);
+  };
+  if constexpr (kType == DType::kFp8) {
+    uint8_t codes[kMaxHeadDim];
+    const uint16_t scale = EncodeKvFp8Row({row, head_dim}, codes);
+    for (size_t i = 0; i < head_dim; ++i) head[index(i)] = codes[i];
+    std::memcpy(head + KvFp8CodeBytes(head_dim) + token * sizeof(scale), &scale, sizeof(scale));
+  } else {
+    for (size_t i = 0; i < head_dim; ++i) StoreElement(head, kType, index(i), row[i]);
   }
 }
 
@@ -65,7 +65,7 @@ void WithCacheType(DType dtype, const F& append) {
     case DType::kF16:
       return append(std::integral_constant<DType, DType::kF16>());
     case DType::kFp8:
-      SC_CHECK(false);
+      return append(std::integral_constant<DType, DType::kFp8>());
   }
 }
 
@@ -81,8 +81,9 @@ void AppendValues(const RopeAppendArgs& args, size_t slot, const float* k) {
       NormRow(head, nullptr, nullptr, head_dim, NormKind::kRms, args.norm_eps, normed, false);
       head = normed;
     }
-    WithCacheType(args.kv.dtype,
-                  [&](auto dtype) { AppendValue<decltype(dtype)::value>(args, slot, h, head); });
+    WithCacheType(args.kv.dtype, [&](auto dtype) {
+      AppendRow<decltype(dtype)::value, /*kIsV=*/true>(args, slot, h, head);
+    });
   }
 }
 
@@ -123,7 +124,7 @@ void RopeAppendToken(const RopeAppendArgs& args, size_t t) {
   if (!has_kv) return;
   for (size_t h = 0; h < n_kv_heads; ++h) {
     WithCacheType(args.kv.dtype, [&](auto dtype) {
-      AppendKey<decltype(dtype)::value>(args, slot, h, k + h * head_dim);
+      AppendRow<decltype(dtype)::value, /*kIsV=*/false>(args, slot, h, k + h * head_dim);
     });
   }
 }

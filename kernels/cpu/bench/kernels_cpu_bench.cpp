@@ -62,7 +62,7 @@ struct Bench {
   Ops& ops;
   ThreadPool& pool;
   double seconds_each;
-  std::ostream* json;  // lines of products with one row and of latents; null: none
+  std::ostream* json;  // lines of some measurements (--json); null: none
 
   // The best time of a call, because other processes can only make it slower.
   template <typename F>
@@ -272,13 +272,14 @@ struct AttentionShape {
   int32_t n_heads, n_kv_heads, head_dim;
 };
 
-// n_seqs sequences with `context` positions each; the last n_tokens positions attend.
-void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_seqs,
-                    int32_t context, int32_t n_tokens) {
+// n_seqs sequences with `context` positions each; the last n_tokens positions attend. Returns the
+// seconds of a call.
+double BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_seqs,
+                      int32_t context, int32_t n_tokens, DType kv_dtype = DType::kBF16) {
   const int32_t stride = (context + 15) / 16, n_blocks = n_seqs * stride;
   const int32_t width = (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim;
   const size_t kv_bytes =
-      static_cast<size_t>(n_blocks) * 16 * shape.n_kv_heads * shape.head_dim * 2;
+      static_cast<size_t>(n_blocks) * KvBlockBytes(kv_dtype, shape.n_kv_heads, shape.head_dim, 1);
   const std::vector<float> all = RandomFloats(static_cast<size_t>(context) * width, 1.0f);
   std::vector<StepSeq> seqs;
   std::vector<NewBlock> blocks;
@@ -300,7 +301,7 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
   };
   const auto attend = [&](Ops& ops, Buffer& k, Buffer& v, const StepInputs& step) {
     ops.Attention({.qkv = qkv.data(),
-                   .kv = {k.data.get(), v.data.get(), DType::kBF16},
+                   .kv = {k.data.get(), v.data.get(), kv_dtype},
                    .step = &step,
                    .group = 0,
                    .out = out.data(),
@@ -316,7 +317,7 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
       for (int32_t p = 0; p < context; ++p) slots[p] = s * stride * 16 + p;
       ops.RopeAppend({.qkv = copy.data(),
                       .kv_slots = slots.data(),
-                      .kv = {k.data.get(), v.data.get(), DType::kBF16},
+                      .kv = {k.data.get(), v.data.get(), kv_dtype},
                       .n_tokens = context,
                       .n_heads = shape.n_heads,
                       .n_kv_heads = shape.n_kv_heads,
@@ -342,11 +343,25 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
   for (int32_t t = context - n_tokens; t < context; ++t) visible += t + 1;
   const double flops = 4.0 * n_seqs * shape.n_heads * shape.head_dim * visible / seconds;
   fmt::print(
-      "attention {}/{} x {:<3} {:>2} x {:>4} of {:>5}: {:8.3f} ms  {:6.1f} GB/s ({:3.0f}% of "
+      "attention {}/{} x {:<3} {:<8} {:>2} x {:>4} of {:>5}: {:8.3f} ms  {:6.1f} GB/s ({:3.0f}% of "
       "{:.1f})  {:7.1f} GFLOP/s ({:3.0f}% of {:.0f})\n",
-      shape.n_heads, shape.n_kv_heads, shape.head_dim, n_seqs, n_tokens, context, seconds * 1e3,
-      bytes_rate * 1e-9, 100 * bytes_rate / bandwidth, bandwidth * 1e-9, flops * 1e-9,
-      100 * flops / peak, peak * 1e-9);
+      shape.n_heads, shape.n_kv_heads, shape.head_dim, DTypeName(kv_dtype), n_seqs, n_tokens,
+      context, seconds * 1e3, bytes_rate * 1e-9, 100 * bytes_rate / bandwidth, bandwidth * 1e-9,
+      flops * 1e-9, 100 * flops / peak, peak * 1e-9);
+  return seconds;
+}
+
+// An FP8 cache beside one in bfloat16.
+void BenchFp8Cache(const Bench& bench, const AttentionShape& shape, int32_t n_seqs, int32_t context,
+                   int32_t n_tokens) {
+  const double bf16 = BenchAttention(bench, shape, n_seqs, context, n_tokens);
+  const double fp8 = BenchAttention(bench, shape, n_seqs, context, n_tokens, DType::kFp8);
+  if (bench.json == nullptr) return;
+  *bench.json << fmt::format(
+      "{{\"name\": \"cpu_attention_fp8/{}/{} x {}/{} x {} of {}\", \"value\": {:.3f}, \"unit\": "
+      "\"ms, FP8 cache\", \"reference\": \"bfloat16 cache, {:.3f} ms\", \"ratio\": {:.3f}}}\n",
+      shape.n_heads, shape.n_kv_heads, shape.head_dim, n_seqs, n_tokens, context, fp8 * 1e3,
+      bf16 * 1e3, fp8 / bf16);
 }
 
 // Latent attention of a prompt with DeepSeek's sizes, in both forms: absorbed, as it runs, and with
@@ -568,7 +583,7 @@ int Main(int argc, char** argv) {
       "--only", only,
       "gemm, quantized, experts, attention, latents, recurrent, kv, sample or bandwidth");
   app.add_option("--json", json_path,
-                 "file for a line of each product with one row, and of latents");
+                 "file for a line of each product with one row, of latents and of FP8 caches");
   bool cpu_time = false;
   app.add_flag("--cpu-time", cpu_time, "measure CPU time: on a busy machine, with one thread");
   CLI11_PARSE(app, argc, argv);
@@ -615,6 +630,10 @@ int Main(int argc, char** argv) {
       BenchAttention(bench, shape, 1, 512, 512);
       BenchAttention(bench, shape, 1, 2048, 512);
     }
+    constexpr AttentionShape kLlama{32, 8, 128};
+    BenchFp8Cache(bench, kLlama, 1, 8192, 1);
+    BenchFp8Cache(bench, kLlama, 16, 2048, 1);
+    BenchFp8Cache(bench, kLlama, 1, 2048, 512);
   }
   if (only.empty() || only == "latents") {
     for (const int32_t n_tokens : {64, 512, 2048}) BenchLatents(bench, /*n_heads=*/16, n_tokens);
@@ -626,7 +645,9 @@ int Main(int argc, char** argv) {
     BenchDeltaNet(bench, 1, 1);
   }
   if (only.empty() || only == "kv") {
-    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) BenchKvCopy(bench, dtype);
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kFp8}) {
+      BenchKvCopy(bench, dtype);
+    }
   }
   if (only.empty() || only == "sample") {
     BenchSample(bench, "greedy", 3, {});
