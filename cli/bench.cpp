@@ -57,6 +57,7 @@ boost::json::object DescribeLoad(const BenchOptions& options, const v1::Model& m
   boost::json::object load{{"mode", kModes[static_cast<int>(options.mode)]},
                            {"model", model.id()},
                            {"dtype", model.dtype()},
+                           {"kv_dtype", model.kv_dtype()},
                            {"stages", model.stages_size()},
                            {"requests", options.random.n_requests},
                            {"repeat", options.repeat},

@@ -48,6 +48,7 @@ void AddCheck(CLI::App& app, Command& command) {
   FlagTable table(*check);
   DeclareDType(table, options->check.config);
   DeclareQuantize(table, options->check.config);
+  DeclareKvDType(table, options->check.config);
   check
       ->add_option("--chat-template", options->check.chat_template,
                    "Jinja file to use instead of the checkpoint's chat template")

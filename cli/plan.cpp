@@ -11,12 +11,15 @@
 #include "cli/command.h"
 #include "cli/plan/plan_model.h"
 #include "cli/serve_options.h"
+#include "common/config/load_config.h"
 #include "common/flags/checks.h"
 #include "common/flags/flag_table.h"
 #include "common/flags/pipeline_flags.h"
 #include "common/json_text.h"
 #include "common/model/device_support.h"
+#include "common/model/kv_support.h"
 #include "common/model/model_spec.h"
+#include "common/status.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -34,11 +37,18 @@ std::string GpuNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+absl::Status CheckOffered(const ModelSpec& spec, const check::CheckOptions& options) {
+  SC_RETURN_IF_ERROR(CheckRunsOnGpus(spec));
+  return CheckKvDType(spec, KvDTypeOf(options.config, spec.stored_dtype));
+}
+
 int Plan(PlanFlags options) {
   const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
-  if (const absl::Status runs = spec.ok() ? CheckRunsOnGpus(*spec) : absl::OkStatus(); !runs.ok()) {
-    fmt::print(stderr, "{}\n", std::string(runs.message()));
+  if (const absl::Status offered =
+          spec.ok() ? CheckOffered(*spec, options.check) : absl::OkStatus();
+      !offered.ok()) {
+    fmt::print(stderr, "{}\n", std::string(offered.message()));
     return kExitError;
   }
   options.check.on_gpus = true;
@@ -105,6 +115,7 @@ void AddPlan(CLI::App& app, Command& command) {
       ->type_name("N")
       ->check(MoreThanZero());
   DeclareDType(table, options->check.config);
+  DeclareKvDType(table, options->check.config);
   plan->add_flag("--json", options->json, "Print one JSON object");
   plan->callback([options, &command] { command = [options] { return Plan(*options); }; });
 }

@@ -17,7 +17,7 @@ readonly LOGS=build/test-logs
 # the first two.
 readonly RELEASE_TESTS=(kernels_host_test kernels_reference_test kernels_cpu_test kernels_cuda_emulated_test encoding_test
   model_test scheduler_test golden_test)
-readonly ASAN_TESTS=(common_test trace_test gguf_test redis_test text_test fd_store_test metrics_test rpc_test flight_test
+readonly ASAN_TESTS=(common_test config_test trace_test gguf_test redis_test text_test fd_store_test metrics_test rpc_test flight_test
   serve_flags_test model_spec_test loader_test router_text_test http_test journal_test kv_events_test router_access_test
   sizing_test cli_test doctor_test quantize_test plan_test drill_test timeline_test check_test kv_test launch_test bench_test)
 readonly TSAN_TESTS=(frontend_test http_server_test replicas_test succession_test dispatch_test kv_exchange_test

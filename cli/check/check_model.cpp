@@ -17,6 +17,7 @@
 #include "common/env_switch.h"
 #include "common/host_memory.h"
 #include "common/model/device_support.h"
+#include "common/model/kv_support.h"
 #include "common/model/model_spec.h"
 #include "common/size.h"
 #include "common/text/chat_template.h"
@@ -111,6 +112,8 @@ class Checker {
         HasKvTiers(options_.config) && !problem.empty()) {
       Problem(Part::kConfig, std::move(problem));
     }
+    const absl::Status kv = CheckKvDType(*spec_, KvDTypeOf(options_.config, spec_->stored_dtype));
+    if (!kv.ok()) Problem(Part::kConfig, kv);
     if (const auto defaults = ReadGenerationDefaults(dir_); !defaults.ok()) {
       Problem(Part::kConfig, defaults.status());
     }
@@ -147,7 +150,7 @@ class Checker {
       }
     }
     absl::StatusOr<ModelFacts> facts =
-        DescribeModel(spec, DTypeOf(options_.config), stored, options_.n_stages, options_.on_gpus);
+        DescribeModel(spec, options_.config, stored, options_.n_stages, options_.on_gpus);
     if (!facts.ok()) {
       Problem(Part::kModel, facts.status());
       return;

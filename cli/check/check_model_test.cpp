@@ -102,6 +102,31 @@ TEST_CASE("parameters and KV bytes match the formula") {
   CHECK(wide.facts->stages[0].weights_bytes == 4 * facts.n_parameters);
 }
 
+TEST_CASE("an FP8 cache takes a byte per number, and a scale of two bytes per token and head") {
+  const Checkpoint model("mistral");
+  CheckOptions options{.model = model.path(), .config = {}};
+  const ModelReport plain = CheckModel(options);
+  options.config.set_kv_dtype(v1::KV_DTYPE_FP8);
+  const ModelReport report = CheckModel(options);
+  REQUIRE(report.ok());
+  const ModelSpec spec = *ReadModelSpec(model.path());
+  CHECK(report.facts->kv_bytes_per_token ==
+        2ull * static_cast<uint64_t>(spec.n_layers() * spec.n_kv_heads * (spec.head_dim + 2)));
+  CHECK(report.facts->stages[0].kv_bytes < plain.facts->stages[0].kv_bytes);
+  CHECK(report.facts->stages[0].weights_bytes == plain.facts->stages[0].weights_bytes);
+  CHECK_THAT(ToText(report, 100), ContainsSubstring(" bytes per token in fp8"));
+  CHECK(ToJson(report).at("kv_dtype") == "fp8");
+}
+
+TEST_CASE("a model with latent attention has no FP8 cache") {
+  CheckOptions options{.model = STAGECOACH_SHAPES "/deepseek-v2-lite", .config = {}};
+  options.config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+  options.config.set_kv_dtype(v1::KV_DTYPE_FP8);
+  const ModelReport report = CheckModel(options);
+  REQUIRE_FALSE(report.problems.empty());
+  CHECK_THAT(report.problems[0].text, ContainsSubstring("leave out --kv-dtype"));
+}
+
 TEST_CASE("a model with recurrent layers: its state, and what is left out") {
   const Checkpoint model("qwen3-5");
   CheckOptions options{.model = model.path(), .n_stages = 2};
@@ -151,7 +176,7 @@ TEST_CASE("published shapes with layers of several kinds") {
     const auto spec =
         ReadModelSpec(STAGECOACH_GOLDEN_DATA "/../../../docs/shapes/" + std::string(shape.name));
     REQUIRE(spec.ok());
-    const auto facts = DescribeModel(*spec, std::nullopt, {}, 4);
+    const auto facts = DescribeModel(*spec, {}, {}, 4);
     REQUIRE(facts.ok());
     CHECK_THAT(static_cast<double>(facts->n_parameters), WithinRel(shape.n_parameters, 0.01));
     CHECK(facts->state_bytes == shape.state_bytes);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/config/load_config.h"
 #include "common/encoding/rows.h"
 #include "common/status.h"
 #include "kernels/ops.h"
@@ -125,7 +126,7 @@ worker::WeightPlan PlanWholeModel(const ModelSpec& spec, worker::StageWeights* w
   return worker::PlanWeights(Layers(0, spec.n_layers(), spec), spec, weights);
 }
 
-absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DType> dtype,
+absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, const v1::LoadConfig& config,
                                          std::span<const Storage> storage, int32_t n_stages,
                                          bool on_gpus) {
   worker::StageWeights targets;
@@ -143,7 +144,9 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
   for (const worker::TensorRequest& request : plan.requests)
     facts.n_parameters += Elements(request);
   facts.encodings = Encodings(plan, stored, spec.stored_dtype);
-  facts.kv_dtype = dtype.value_or(spec.stored_dtype);
+  const std::optional<DType> dtype = DTypeOf(config);
+  facts.act_dtype = dtype.value_or(spec.stored_dtype);
+  facts.kv_dtype = KvDTypeOf(config, spec.stored_dtype);
   facts.context_tokens = spec.max_positions;
   facts.vocab_size = spec.vocab_size;
   facts.pooling = spec.pooling;

@@ -8,6 +8,7 @@
 #include "cli/check/model_report.h"
 #include "common/encoding/encoding.h"
 #include "common/model/model_spec.h"
+#include "stagecoach/v1/load.pb.h"
 #include "worker/model/weight_plan.h"
 
 namespace stagecoach::check {
@@ -32,7 +33,7 @@ struct Storage {
 // tensors could not be read, the dtype of config.json is used. on_gpus: only quantized weights
 // keep their encoding, and those of experts do not. INVALID_ARGUMENT if there are more stages than
 // layers.
-absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DType> dtype,
+absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, const v1::LoadConfig& config,
                                          std::span<const Storage> stored, int32_t n_stages,
                                          bool on_gpus = false);
 

@@ -50,6 +50,7 @@ struct ModelFacts {
   uint64_t state_bytes = 0;          // of one sequence in them
   uint64_t n_parameters = 0;
   std::vector<EncodingFacts> encodings;  // sorted by bytes, largest first; never empty
+  DType act_dtype = DType::kF32;         // of activations
   DType kv_dtype = DType::kF32;
   uint64_t kv_bytes_per_token = 0;  // over all layers
   int32_t context_tokens = 0;

@@ -60,7 +60,7 @@ Bytes WeightBytes(const std::string& config) {
   const auto model = worker::StageModel::Load(options, ops.get(), nullptr);
   INFO(model.status());
   REQUIRE(model.ok());
-  const auto facts = DescribeModel(*spec, std::nullopt, {}, 1);
+  const auto facts = DescribeModel(*spec, {}, {}, 1);
   REQUIRE(facts.ok());
   return {facts->stages.at(0).weights_bytes, (*model)->weights_bytes()};
 }

@@ -31,7 +31,8 @@ worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::Model
                                        size_t stage, const v1::LoadConfig& limits) {
   const check::StageFacts& layers = facts.stages[stage];
   v1::LoadConfig config = limits;
-  config.set_dtype(ToProto(facts.kv_dtype));
+  config.set_dtype(ToProto(facts.act_dtype));
+  if (facts.kv_dtype == DType::kFp8) config.set_kv_dtype(v1::KV_DTYPE_FP8);
   config.set_max_model_len(spec.max_positions);
   return {.first_layer = layers.first_layer,
           .n_layers = layers.n_layers,

@@ -56,7 +56,7 @@ Planned Plan(const char* config, int32_t n_stages, std::string_view gpu, int32_t
   TempDir dir;
   dir.Write("config.json", config);
   const ModelSpec spec = *ReadModelSpec(dir.path());
-  check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, n_stages);
+  check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, n_stages);
   ServingPlan plan = PlanServing(spec, facts, {.gpu = *FindGpu(gpu), .context_tokens = context});
   return {std::move(facts), std::move(plan)};
 }
@@ -81,11 +81,32 @@ TEST_CASE("more stages give more KV cache and throughput, but a single request w
   CHECK_THAT(ToText(four.plan, four.facts), ContainsSubstring("4 stages on H200"));
 }
 
+TEST_CASE("an FP8 cache holds nearly twice as many tokens") {
+  TempDir dir;
+  dir.Write("config.json", kMistral7B);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const auto plan = [&](v1::KvDType kv_dtype) {
+    v1::LoadConfig config;
+    config.set_kv_dtype(kv_dtype);
+    const check::ModelFacts facts = *check::DescribeModel(spec, config, {}, 1);
+    ServingPlan planned = PlanServing(spec, facts, {.gpu = *FindGpu("H200")});
+    const std::string text = ToText(planned, facts);
+    CHECK((text.find("tokens in all, in fp8") != text.npos) == (kv_dtype == v1::KV_DTYPE_FP8));
+    return planned;
+  };
+  const ServingPlan plain = plan(v1::KV_DTYPE_AUTO), fp8 = plan(v1::KV_DTYPE_FP8);
+  CHECK(fp8.stages[0].facts.weights_bytes == plain.stages[0].facts.weights_bytes);
+  // 128 numbers of 2 bytes, or of 1 byte with a scale of 2
+  CHECK_THAT(double(fp8.n_kv_tokens()), WithinRel(double(plain.n_kv_tokens()) * 256 / 130, 0.01));
+}
+
 TEST_CASE("the plan says what does not fit and how much is missing") {
   TempDir dir;
   dir.Write("config.json", kMistral7B);
   const ModelSpec spec = *ReadModelSpec(dir.path());
-  const check::ModelFacts facts = *check::DescribeModel(spec, DType::kF32, {}, 1);
+  v1::LoadConfig float32;
+  float32.set_dtype(v1::DTYPE_FLOAT32);
+  const check::ModelFacts facts = *check::DescribeModel(spec, float32, {}, 1);
   const ServingPlan plan = PlanServing(spec, facts, {.gpu = *FindGpu("A10")});
   CHECK_FALSE(plan.fits());
   CHECK_THAT(ToText(plan, facts),
@@ -98,7 +119,7 @@ TEST_CASE("layers with a window have their own KV pools, as in the router") {
   dir.Write("config.json", kGemma3);
   const ModelSpec spec = *ReadModelSpec(dir.path());
   REQUIRE(spec.kv_groups.size() == 2);
-  const check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, 2);
+  const check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, 2);
   const ServingPlan plan = PlanServing(spec, facts, {.gpu = *FindGpu("H200")});
   std::vector<router::StageKvMemory> memory;
   for (const StagePlan& stage : plan.stages) {
@@ -120,7 +141,7 @@ TEST_CASE("states of recurrent layers take a part of the KV memory, as in the ro
   TempDir dir;
   dir.Write("config.json", kQwen3Next);
   const ModelSpec spec = *ReadModelSpec(dir.path());
-  const check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, 2);
+  const check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, 2);
   const ServingPlan plan =
       PlanServing(spec, facts, {.gpu = *FindGpu("H200"), .context_tokens = 8192});
   std::vector<router::StageKvMemory> memory;
@@ -150,7 +171,7 @@ TEST_CASE("a given KV cache size must fit in the remaining memory") {
   TempDir dir;
   dir.Write("config.json", kMistral7B);
   const ModelSpec spec = *ReadModelSpec(dir.path());
-  const check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, 1);
+  const check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, 1);
   const auto plan = [&](uint64_t gib) {
     return PlanServing(spec, facts, {.gpu = *FindGpu("H100"), .kv_memory_bytes = gib << 30});
   };

@@ -53,7 +53,8 @@ std::string ToText(const ServingPlan& plan, const check::ModelFacts& facts) {
                        plan.tightest, plan.options.context_tokens);
   }
   std::string bound;
-  if (plan.stages.size() > 1) bound = fmt::format("; stage {} has the least room", plan.tightest);
+  if (facts.kv_dtype != facts.act_dtype) bound = fmt::format(", in {}", DTypeName(facts.kv_dtype));
+  if (plan.stages.size() > 1) bound += fmt::format("; stage {} has the least room", plan.tightest);
   text += fmt::format(
       "\n  KV cache     {} sequences of {} tokens; {} blocks of {} tokens, {} tokens in all{}\n",
       plan.n_sequences, plan.options.context_tokens, plan.n_kv_blocks, kKvBlockTokens,

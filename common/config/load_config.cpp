@@ -1,5 +1,6 @@
 #include "common/config/load_config.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/util/message_differencer.h>
 
 namespace stagecoach {
@@ -53,6 +54,11 @@ absl::Status CheckLoadConfig(const v1::LoadConfig& config) {
   if (config.quantize() != v1::QUANTIZE_NONE && config.dtype() != v1::DTYPE_UNSPECIFIED) {
     return absl::InvalidArgumentError(
         "--quantize and --dtype both say how weights are kept: leave one of them out");
+  }
+  if (!v1::KvDType_IsValid(config.kv_dtype())) {
+    return absl::InvalidArgumentError(
+        fmt::format("kv_dtype {} is unknown here: run the same version on router and workers",
+                    static_cast<int>(config.kv_dtype())));
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@ v1::DType ToProto(std::optional<DType> dtype);
 
 // The code of linear layers' weights. Absent: as the checkpoint stores them.
 std::optional<Code> QuantizeTo(const v1::LoadConfig& config);
-// INVALID_ARGUMENT: two of the values exclude each other.
+// INVALID_ARGUMENT: two of the values exclude each other, or this version does not know one.
 absl::Status CheckLoadConfig(const v1::LoadConfig& config);
 
 namespace v1 {

@@ -17,6 +17,8 @@ constexpr FlagTable::Choice<v1::Quantize> kQuantize[] = {{"off", v1::QUANTIZE_NO
                                                          {"fp8", v1::QUANTIZE_FP8},
                                                          {"int8", v1::QUANTIZE_INT8},
                                                          {"int4", v1::QUANTIZE_INT4}};
+constexpr FlagTable::Choice<v1::KvDType> kKvDTypes[] = {{"auto", v1::KV_DTYPE_AUTO},
+                                                        {"fp8", v1::KV_DTYPE_FP8}};
 constexpr FlagTable::Choice<MeasureStages> kMeasureStages[] = {
     {"auto", MeasureStages::kAuto}, {"on", MeasureStages::kOn}, {"off", MeasureStages::kOff}};
 
@@ -24,6 +26,7 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
   Config& config = flags.load.config;
   DeclareDType(table, config);
   DeclareQuantize(table, config);
+  DeclareKvDType(table, config);
   table
       .AddChoice(
           "--load-format", Field(config, &Config::load_format, &Config::set_load_format),
@@ -196,8 +199,10 @@ Config DefaultLoadConfig() {
 
 CLI::Option* DeclareDType(FlagTable& table, Config& config) {
   return table
-      .AddChoice("--dtype", Field(config, &Config::dtype, &Config::set_dtype), kDTypes,
-                 "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
+      .AddChoice(
+          "--dtype", Field(config, &Config::dtype, &Config::set_dtype), kDTypes,
+          "Data type of the weights in memory, and of the KV cache unless --kv-dtype has another; "
+          "auto: as stored in the checkpoint")
       ->type_name("TYPE");
 }
 
@@ -208,6 +213,15 @@ CLI::Option* DeclareQuantize(FlagTable& table, Config& config) {
                  "memory and is faster, and costs some accuracy. Embeddings, lm_head and routers "
                  "stay as stored. On GPUs not for models with experts")
       ->type_name("FORMAT");
+}
+
+CLI::Option* DeclareKvDType(FlagTable& table, Config& config) {
+  return table
+      .AddChoice("--kv-dtype", Field(config, &Config::kv_dtype, &Config::set_kv_dtype), kKvDTypes,
+                 "Data type of the KV cache; auto: as --dtype; fp8: one byte per number, and a "
+                 "scale for each token and head, which halves the memory of 16 bits and costs some "
+                 "accuracy. Not for models with latent attention")
+      ->type_name("TYPE");
 }
 
 void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags) {

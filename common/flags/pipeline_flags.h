@@ -64,8 +64,9 @@ struct PipelineFlags {
 
 void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags);
 
-// --dtype and --quantize, also for commands that only look at a model.
+// --dtype, --quantize and --kv-dtype, also for commands that only look at a model.
 CLI::Option* DeclareDType(FlagTable& table, v1::LoadConfig& config);
 CLI::Option* DeclareQuantize(FlagTable& table, v1::LoadConfig& config);
+CLI::Option* DeclareKvDType(FlagTable& table, v1::LoadConfig& config);
 
 }  // namespace stagecoach

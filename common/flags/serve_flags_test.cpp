@@ -91,6 +91,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.scheduler.max_waiting_tokens = 12345;
   config.set_max_logprobs(5);
   config.set_quantize(v1::QUANTIZE_INT4);
+  config.set_kv_dtype(v1::KV_DTYPE_FP8);
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.load.layer_split = {3, 5};
   flags.load.measure_stages = MeasureStages::kOn;

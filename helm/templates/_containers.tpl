@@ -125,6 +125,7 @@ args:
   - --trace-sample-ratio={{ $.Values.tracing.sampleRatio }}
   {{- end }}
   - --dtype={{ $.Values.model.dtype }}
+  - --kv-dtype={{ $.Values.model.kvDtype }}
   - --max-model-len={{ $.Values.model.maxModelLen | int }}
   {{- with .maxSequences }}
   - --max-sequences={{ . | int }}

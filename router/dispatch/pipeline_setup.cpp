@@ -14,8 +14,10 @@
 
 #include "absl/strings/escaping.h"
 #include "common/config/kv_tiers.h"
+#include "common/config/load_config.h"
 #include "common/kv_block.h"
 #include "common/model/device_support.h"
+#include "common/model/kv_support.h"
 #include "common/mutex.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
@@ -217,6 +219,11 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
                           "the worker sent no memory report for this model: run the same version "
                           "on router and workers");
     }
+    if (worker.memory.kv_dtype() != requests[worker.stage].config().kv_dtype()) {
+      return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                          "the worker does not know --kv-dtype: run the same version on router "
+                          "and workers");
+    }
     return status;
   };
   return OnAll(workers, "cannot load", load, stop);
@@ -271,9 +278,13 @@ absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig&
   const bool has_long_factors =
       std::any_of(spec.ropes.begin(), spec.ropes.end(),
                   [](const RopeSpec& rope) { return !rope.long_factors.empty(); });
-  return fmt::format("{}\n{}\n{}\n{}", absl::BytesToHexString(first.memory.checkpoint_id()),
-                     first.description.numerics(), v1::DType_Name(config.dtype()),
-                     has_long_factors ? config.max_model_len() : 0);
+  std::string scope =
+      fmt::format("{}\n{}\n{}\n{}", absl::BytesToHexString(first.memory.checkpoint_id()),
+                  first.description.numerics(), v1::DType_Name(config.dtype()),
+                  has_long_factors ? config.max_model_len() : 0);
+  // The type of the weights is not named again, so that blocks of older versions are found.
+  if (config.kv_dtype() != v1::KV_DTYPE_AUTO) scope += "\n" + v1::KvDType_Name(config.kv_dtype());
+  return scope;
 }
 
 // UNIMPLEMENTED: the model cannot be served like this.
@@ -286,7 +297,7 @@ absl::Status CheckOffered(const ModelSpec& spec, const v1::LoadConfig& config,
   if (std::string problem = spec.KvTierProblem(); HasKvTiers(config) && !problem.empty()) {
     return absl::UnimplementedError(problem);
   }
-  return absl::OkStatus();
+  return CheckKvDType(spec, KvDTypeOf(config, spec.stored_dtype));
 }
 
 void LogStates(const KvPlan& plan, int32_t max_sequences, uint64_t bytes) {

@@ -51,8 +51,8 @@ struct Pipeline {
   bool on_gpus = false;
   v1::LoadConfig config;  // as the workers got it
   KvPlan kv;
-  // What keys in the KV store depend on beside tokens: weights, numerics, dtype. Empty: there is no
-  // store, or a stage does not know it.
+  // What keys in the KV store depend on beside tokens: weights, numerics, dtypes. Empty: there is
+  // no store, or a stage does not know it.
   std::string kv_scope;
 };
 

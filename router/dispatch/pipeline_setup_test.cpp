@@ -143,16 +143,37 @@ TEST_CASE("the KV cache is kept if every stage has had its memory since before t
 
 TEST_CASE("a pipeline uses the KV store if it was asked for and every stage has it") {
   FakeStage with({.has_kv_store = true, .checkpoint_id = "w"}), without;
-  const auto scope = [](const std::vector<const FakeStage*>& stages, const std::string& url) {
+  const auto scope = [](const std::vector<const FakeStage*>& stages, const std::string& url,
+                        v1::KvDType kv_dtype = v1::KV_DTYPE_AUTO) {
     PipelineOptions options = Options(stages);
     options.flags.config.set_kv_store(url);
+    options.flags.config.set_kv_dtype(kv_dtype);
     const auto pipeline = SetUpPipeline(Spec(), options);
     REQUIRE(pipeline.ok());
     return pipeline->kv_scope;
   };
   CHECK(scope({&with}, "dir:/kv") == "77\ncpu-1\nDTYPE_UNSPECIFIED\n0");
+  CHECK(scope({&with}, "dir:/kv", v1::KV_DTYPE_FP8) ==
+        "77\ncpu-1\nDTYPE_UNSPECIFIED\n0\nKV_DTYPE_FP8");
   CHECK(scope({&with}, "").empty());
   CHECK(scope({&with, &without}, "dir:/kv").empty());
+}
+
+TEST_CASE("a worker that does not know the type of the KV cache holds no stage") {
+  FakeStage knows, older({.knows_kv_dtype = false});
+  PipelineOptions options = Options({&knows, &older});
+  CHECK(SetUpPipeline(Spec(), options).ok());
+  options.flags.config.set_kv_dtype(v1::KV_DTYPE_FP8);
+  const absl::Status status = SetUpPipeline(Spec(), options).status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(status.message().find(older.address()) != absl::string_view::npos);
+  options = Options({&knows});
+  options.flags.config.set_kv_dtype(v1::KV_DTYPE_FP8);
+  REQUIRE(SetUpPipeline(Spec(), options).ok());
+  CHECK(knows.load_request()->config().kv_dtype() == v1::KV_DTYPE_FP8);
+  ModelSpec latents = Spec();
+  latents.latent.emplace();
+  CHECK(absl::IsUnimplemented(SetUpPipeline(latents, options).status()));
 }
 
 TEST_CASE("with a KV store, all stages and replacements hold layers of one checkpoint") {

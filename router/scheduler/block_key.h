@@ -17,7 +17,7 @@ namespace stagecoach::router {
 
 using BlockKey = std::array<uint8_t, 16>;
 
-// The parent of a sequence's first block. `scope` names model, numerics, dtype and adapter. Blocks
+// The parent of a sequence's first block. `scope` names model, numerics, dtypes and adapter. Blocks
 // are shared only among sequences with the same salt.
 BlockKey RootBlockKey(std::string_view scope, std::string_view salt);
 

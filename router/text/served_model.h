@@ -35,7 +35,8 @@ struct ServedModel {
   size_t longest_token_bytes = 0;  // of the vocabulary; 0: unknown
   // Bounds the memory of all requests; null: no limit. Outlives the model.
   MemoryBudget* memory = nullptr;
-  std::string dtype;          // "bfloat16"
+  std::string dtype;  // of the weights: "bfloat16"
+  std::string kv_dtype;
   int32_t max_model_len = 0;  // prompt and completion, tokens
   int32_t max_logprobs = 20;
 };
@@ -46,7 +47,7 @@ std::shared_ptr<text::GrammarCache> MakeGrammarCache(
     std::function<absl::Status(const v1::SlotGrammar&)> prepare = {});
 
 // Reads config, tokenizer and chat template of a checkpoint folder or .gguf file, and makes the
-// grammar vocabulary. The caller sets lengths and dtype, and may replace `grammars`.
+// grammar vocabulary. The caller sets lengths and dtypes, and may replace `grammars`.
 // INVALID_ARGUMENT if the tokenizer has tokens without a row in the embedding
 // (text::CheckEmbeddingRows).
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,

@@ -265,6 +265,11 @@ def test_the_store_s_url_is_no_flag_and_the_stages_reach_it(nodes, policy):
     assert 6381 in {port["port"] for rule in egress for port in rule.get("ports", [])}
 
 
+@pytest.mark.parametrize("kv_dtype", ["auto", "fp8"])
+def test_the_kv_cache_has_a_type_of_its_own(kv_dtype):
+    assert f"--kv-dtype={kv_dtype}" in router_of(Manifests(render(**{"model.kvDtype": kv_dtype})))["args"]
+
+
 def test_the_journal_can_be_on_a_volume():
     router = router_of(Manifests(render(**{"router.journal.volume.emptyDir.sizeLimit": "1Gi"})))
     (folder,) = [one["value"] for one in router["env"] if one["name"] == "STAGECOACH_JOURNAL"]

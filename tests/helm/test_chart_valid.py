@@ -74,6 +74,7 @@ def test_the_schemas_find_a_misspelled_field():
     ({"router.port": 1}, "port"),
     ({"image.worker.digest": "latest"}, "digest"),
     ({"worker.kvMemory": "much"}, "kvMemory"),
+    ({"model.kvDtype": "int4"}, "kvDtype"),
 ], ids=lambda value: ",".join(value) if isinstance(value, dict) else "")
 def test_impossible_values_are_refused_by_name(values, says):
     assert says in refusal(**values)

@@ -69,7 +69,7 @@ ALLOWED = {
     "cli/drill": ["cli/bench", "common", "proto"],
     "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/drill", "cli/kv", "cli/launch", "cli/plan", "cli/quantize",
             "cli/timeline", "common",
-            "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access",
+            "common/config", "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access",
             "worker/kv_store"],
 }
 # Tests may also use these fakes and seams of folders below them.

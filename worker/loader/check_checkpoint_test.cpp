@@ -89,6 +89,23 @@ TEST_CASE("a valid checkpoint may contain extra tensors") {
   CHECK_THAT(verdict.notes.back(), ContainsSubstring("lm_head.weight differs"));
 }
 
+TEST_CASE("scales of a quantized KV cache are ignored, and one sentence says so") {
+  std::vector<Tensor> tensors = Sound();
+  for (const char* const name :
+       {"self_attn.k_scale", "self_attn.v_scale", "self_attn.attn.k_scale",
+        "self_attn.k_proj.k_scale", "self_attn.v_proj.v_scale", "self_attn.kv_scale",
+        "self_attn.k_proj.output_scale", "self_attn.v_proj.output_scale"}) {
+    tensors.push_back({fmt::format("model.layers.0.{}", name), {1}});
+    tensors.push_back({fmt::format("model.layers.1.{}", name), {1}});
+  }
+  const CheckpointVerdict verdict = Check(tensors);
+  CHECK(verdict.ok());
+  REQUIRE(verdict.notes.size() == 8);
+  for (const std::string& note : verdict.notes) {
+    CHECK_THAT(note, ContainsSubstring("--kv-dtype fp8 measures its own"));
+  }
+}
+
 TEST_CASE("tensors that would give wrong results are a problem") {
   std::vector<Tensor> tensors = Sound();
   for (int i = 2; i < 12; ++i) {

@@ -40,6 +40,10 @@ bool IsNorm(std::string_view name) {
 constexpr std::string TensorNames::* kOfKeys[] = {&TensorNames::k, &TensorNames::v,
                                                   &TensorNames::k_norm};
 
+// Scales of a quantized KV cache, as compressed-tensors and ModelOpt name them.
+constexpr std::string_view kKvScales[] = {".k_scale", ".v_scale", ".kv_scale",
+                                          ".k_proj.output_scale", ".v_proj.output_scale"};
+
 class Judge {
  public:
   Judge(const ModelSpec& spec, const std::set<std::string>& used) : spec_(spec), used_(used) {
@@ -104,9 +108,9 @@ class Judge {
     if (spec_.recurrent && name.starts_with("mtp.")) {
       return "ignored: it predicts several tokens at once, which is not offered for this model";
     }
-    for (const std::string_view scale : {".k_scale", ".v_scale", ".kv_scale"}) {
+    for (const std::string_view scale : kKvScales) {
       if (name.ends_with(scale)) {
-        return "ignored: it is a scale of a quantized KV cache, and ours is not quantized";
+        return "ignored: it is a scale of a quantized KV cache; --kv-dtype fp8 measures its own";
       }
     }
     if (name.find("visual.") != name.npos || name.find("vision_") != name.npos) {

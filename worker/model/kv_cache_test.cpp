@@ -55,6 +55,14 @@ TEST_CASE("KV groups differ in heads, and a layer can use another layer's keys a
   CHECK(cache.layer(1).k != cache.layer(0).k);
 }
 
+TEST_CASE("an FP8 cache has a byte per number, and a scale of two bytes per row") {
+  const ModelSpec spec{.n_kv_heads = 2, .head_dim = 8, .kv_groups = {{0}}, .layers = {{}, {}}};
+  const KvCache cache(spec, 0, 2, DType::kFp8);
+  constexpr uint64_t kLayer = 2 * 2 * 16 * (8 + 2);
+  CHECK(cache.block_bytes() == std::vector<uint64_t>{2 * kLayer});
+  CHECK(cache.parts().at(1).bytes == kLayer);
+}
+
 TEST_CASE("of latents, the KV cache keeps one vector per token and layer, and nothing else") {
   const ModelSpec spec{
       .n_heads = 16,

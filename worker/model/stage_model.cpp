@@ -10,6 +10,7 @@
 #include "common/config/load_config.h"
 #include "common/float_convert.h"
 #include "common/model/device_support.h"
+#include "common/model/kv_support.h"
 #include "common/status.h"
 #include "worker/model/check_room.h"
 #include "worker/model/decode_sizes.h"
@@ -535,6 +536,7 @@ absl::StatusOr<std::unique_ptr<StageModel>> StageModel::Load(const StageModelOpt
   SC_ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(options.model_dir));
   SC_RETURN_IF_ERROR(CheckOptions(options, spec));
   if (ops->has_own_memory()) SC_RETURN_IF_ERROR(CheckRunsOnGpus(spec));
+  SC_RETURN_IF_ERROR(CheckKvDType(spec, KvDTypeOf(options.config, spec.stored_dtype)));
   auto model = std::make_unique<StageModelImpl>(options, std::move(spec), ops);
   SC_RETURN_IF_ERROR(model->Init(progress));
   return model;

@@ -127,6 +127,9 @@ TEST_CASE("Kept memory: what another load or size left is neither used nor kept"
     return;
   }
   SECTION("another configuration") { request.mutable_config()->set_max_model_len(32); }
+  SECTION("another type of the KV cache") {
+    request.mutable_config()->set_kv_dtype(v1::KV_DTYPE_FP8);
+  }
   SECTION("a file that was written since") { dir.Write("config.json", kConfig); }
   StageProcess second(&store);
   second.kept().BeginLoad(request);

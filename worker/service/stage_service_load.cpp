@@ -140,6 +140,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   spdlog::debug("stage {}/{}: loaded after {}", request.stage(), request.n_stages(),
                 laps.ToString());
   report.set_load_ms(load_ms);
+  report.set_kv_dtype(config.kv_dtype());
   if (Exchange() != nullptr) {
     SC_ASSIGN_OR_RETURN(
         *report.mutable_checkpoint_id(),

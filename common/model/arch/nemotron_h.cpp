@@ -126,7 +126,7 @@ void ReadSparse(ConfigReader& config, ModelSpec& spec) {
   spec.shared_expert.down = "backbone.layers.{}.mixer.shared_experts.down_proj";
 }
 
-void SetNames(TensorNames& names) {
+void SetNemotronHNames(TensorNames& names) {
   names.embed = "backbone.embeddings";
   names.final_norm = "backbone.norm_f";
   names.lm_head = "lm_head";
@@ -160,7 +160,7 @@ void ReadNemotronH(ConfigReader& config, ModelSpec& spec) {
   spec.mlp_bias = config.Bool("mlp_bias", false);
   if (config.Has("sliding_window")) config.Unsupported("sliding_window", "is not supported");
   ReadStateSpace(config, spec);
-  SetNames(spec.names);
+  SetNemotronHNames(spec.names);
   if (!config.ok()) return;
   SetLayers(config, pattern, spec);
   if (pattern.find('E') != std::string::npos) ReadSparse(config, spec);

@@ -58,6 +58,9 @@ grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest
   progress.set_bytes_done(100);
   progress.mutable_report()->set_checkpoint_id(options_.checkpoint_id);
   progress.mutable_report()->set_kv_bytes(options_.kv_bytes);
+  if (options_.knows_kv_dtype) {
+    progress.mutable_report()->set_kv_dtype(request->config().kv_dtype());
+  }
   progress.mutable_report()->set_one_row_ms(options_.layer_ms * request->n_layers());
   progress.mutable_report()->set_largest_step_ms(options_.layer_ms * request->n_layers());
   for (const uint64_t bytes : options_.kv_block_bytes) {

@@ -55,7 +55,8 @@ function showStatus(next, now) {
   showRecoveries(next.recoveries);
   noteRecoveries(next.recoveries, next.stages);
   last = { now, s, stages: next.stages };
-  $("model").textContent = `${next.model}, ${next.max_model_len} tokens of context, ${next.dtype}`;
+  const types = next.kv_dtype === next.dtype ? next.dtype : `${next.dtype}, KV cache in ${next.kv_dtype}`;
+  $("model").textContent = `${next.model}, ${next.max_model_len} tokens of context, ${types}`;
   $("running").textContent = s.running;
   $("waiting").textContent = s.waiting;
   $("inflight").textContent = s.microbatches_in_flight;
