@@ -2,17 +2,18 @@
 """How far the formats of published checkpoints, computed by stagecoach on a CPU, are from the 16-bit model: KL divergence of
 the next token, beside a reference that computes the same file.
 
-usage: format_quality.py MODEL --gguf FILE.gguf --ggml LIBRARY [--tokens 2000] [--formats gptq-4 gguf-q4_k ...]
+usage: format_quality.py MODEL [--gguf FILE.gguf --ggml LIBRARY] [--tokens 2000] [--formats gptq-4 gguf-q4_k kv-fp8 ...]
                          [--threads 2] [--out FILE.jsonl]
        (needs what quantize_quality.py needs, and gguf, grpcio, grpcio-tools; build/cpu/bin with prompt_logits)
 
-MODEL is a folder of Gemma 3 in bfloat16. FILE.gguf is any .gguf of the same model, for its tokenizer. LIBRARY is
-llama.cpp's libggml-base.so, which tests/bench/build_llama_cpp.sh builds.
+MODEL is a folder of Gemma 3 in bfloat16. Formats of GGUF need FILE.gguf, any .gguf of the same model, for its tokenizer, and
+LIBRARY, llama.cpp's libggml-base.so, which tests/bench/build_llama_cpp.sh builds.
 
 Each file is written with its format's own library, or from the format's definition where that library needs a GPU, by
 round to nearest. It is computed twice: by stagecoach, with its weights as stored, and by transformers in float32 with the
 values that the format's reference gives (compressed-tensors, gguf-py, or scale * (code - zero)). Both keep keys and values in
-bfloat16, as a server does by default; MODEL itself, in float32, does not. `value` and `reference_value` are the
+bfloat16, as a server does by default, or for kv-fp8, whose weights are those of MODEL, in FP8 (common/kv_fp8.h); MODEL itself,
+in float32, does not. `value` and `reference_value` are the
 means over the tokens of KL(MODEL || each), over the whole vocabulary, in nats. `noise` is the standard error of the mean of
 their differences. `from_reference` is the mean of KL(reference || stagecoach). stagecoach's distributions come from
 prompt_logits, in one process; a server that loads the same file must give the first 256 tokens the log-probabilities that
@@ -48,6 +49,23 @@ class BFloat16Cache(DynamicCache):
 
     def update(self, keys, values, *more, **named):
         return super().update(keys.bfloat16().float(), values.bfloat16().float(), *more, **named)
+
+
+class Fp8Cache(DynamicCache):
+    """Rounds each row of keys and values to e4m3 codes times the smallest power of two with which 448 reaches its largest."""
+
+    def update(self, keys, values, *more, **named):
+        return super().update(self.rounded(keys), self.rounded(values), *more, **named)
+
+    @staticmethod
+    def rounded(rows):
+        mantissa, exponent = torch.frexp(rows.abs().amax(-1, keepdim=True))  # from 0.5 to 1; 448 is 0.875 * 2 ** 9
+        scale = torch.exp2((exponent - 9 + (mantissa > 0.875)).clamp(-32, 7).float())
+        return (rows / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale
+
+
+# The type of keys and values, if it is not that of the weights, and the reference's cache.
+KV_DTYPES = {"kv-fp8": ("fp8", Fp8Cache)}
 
 
 def logits_with(model, ids, cache=None):
@@ -102,6 +120,7 @@ def by_ggml(kind):
 
 FORMATS = {
     "bfloat16": lambda args, folder: (args.model, plain(args.model), "the same weights"),
+    "kv-fp8": lambda args, folder: (args.model, plain(args.model), "the same weights"),
     "compressed-tensors-fp8-channel": by_compressed_tensors(dict(num_bits=8, type="float", strategy="channel")),
     "compressed-tensors-fp8-block": by_compressed_tensors(
         dict(num_bits=8, type="float", strategy="block", block_structure=[128, 128])),
@@ -119,9 +138,9 @@ FORMATS = {
 }
 
 
-def our_logits(model, ids, vocabulary, threads):
+def our_logits(model, kv_dtype, ids, vocabulary, threads):
     """Yields stagecoach's logits of the next CHUNK positions."""
-    command = [BIN_DIR / "prompt_logits", model, "--threads", str(threads)]
+    command = [BIN_DIR / "prompt_logits", model, "--kv-dtype", kv_dtype, "--threads", str(threads)]
     with tempfile.TemporaryFile() as given, subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE) as program:
         given.write(ids.to(torch.int32).numpy().tobytes())
         given.seek(0)
@@ -131,25 +150,26 @@ def our_logits(model, ids, vocabulary, threads):
         raise SystemExit(f"prompt_logits {model}: exit code {program.returncode}")
 
 
-def served_logprobs(model, ids, threads):
+def served_logprobs(model, kv_dtype, ids, threads):
     """The log-probabilities that a server gives the prompt's tokens, without the first."""
     request = pb.GenerateRequest(tokens=pb.TokenIds(ids=ids.tolist()), sampling=pb.SamplingParams(max_tokens=1, prompt_logprobs=0))
-    with Cluster(model, flags=["--threads-per-worker", threads, "--max-model-len", len(ids) + 1]) as cluster:
+    flags = ["--kv-dtype", kv_dtype, "--threads-per-worker", threads, "--max-model-len", len(ids) + 1]
+    with Cluster(model, flags=flags) as cluster:
         messages = list(cluster.stub.Generate(request))
     return torch.tensor([position.chosen.logprob for message in messages for position in message.prompt.logprobs])
 
 
-def compare(base, reference, ids, model, threads):
+def compare(base, reference, ids, model, kv_dtype, threads):
     """KL(model || stagecoach) and KL(reference || stagecoach) of each position."""
     from_base, from_reference, first = [], [], None
-    for rows in our_logits(model, ids, base.shape[1], threads):
+    for rows in our_logits(model, kv_dtype, ids, base.shape[1], threads):
         here = slice(len(from_base) * CHUNK, len(from_base) * CHUNK + len(rows))
         from_base.append(divergence(base[here], rows))
         from_reference.append(divergence(reference[here], rows))
         first = rows if first is None else torch.cat([first, rows])[:SERVED]
     following = ids[1:SERVED]
     chosen = first[: len(following)].gather(1, following[:, None])[:, 0] - weights_of(first[: len(following)])[1]
-    difference = (chosen - served_logprobs(model, ids[:SERVED], threads)).abs().max().item()
+    difference = (chosen - served_logprobs(model, kv_dtype, ids[:SERVED], threads)).abs().max().item()
     if difference > SERVER_TOLERANCE:
         raise SystemExit(f"{model}: a server's log-probabilities differ from those of prompt_logits by {difference}")
     return torch.cat(from_base), torch.cat(from_reference)
@@ -158,26 +178,29 @@ def compare(base, reference, ids, model, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("--gguf", type=pathlib.Path, required=True)
-    parser.add_argument("--ggml", type=pathlib.Path, required=True)
+    parser.add_argument("--gguf", type=pathlib.Path)
+    parser.add_argument("--ggml", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
+    if any(form.startswith("gguf-") for form in args.formats) and not (args.gguf and args.ggml):
+        parser.error("formats of GGUF need --gguf and --ggml")
     torch.set_num_threads(args.threads)
     ids = text_ids(args.model, args.tokens)
     base = logits_with(plain(args.model), ids)
     command = f"tests/bench/format_quality.py {args.model.name} --tokens {args.tokens}"
     for form in args.formats:
+        kv_dtype, cache = KV_DTYPES.get(form, ("auto", BFloat16Cache))
         with tempfile.TemporaryDirectory() as folder:
             copy, model, values = FORMATS[form](args, pathlib.Path(folder))
             for file in args.model.glob("tokenizer*"):
                 if copy.is_dir() and copy != args.model:
                     shutil.copy(file, copy)
-            reference = logits_with(model, ids, BFloat16Cache(config=model.config))
+            reference = logits_with(model, ids, cache(config=model.config))
             del model
-            ours, from_reference = compare(base, reference, ids[0], copy, args.threads)
+            ours, from_reference = compare(base, reference, ids[0], copy, kv_dtype, args.threads)
         emit_divergence(args.out, f"format/{args.model.name}/{form}/kl", ours, divergence(base, reference),
                         f"transformers in float32, values of {values}", command,
                         from_reference=round(from_reference.mean().item(), 6))

@@ -12,8 +12,8 @@ MODELS = sorted(path.parent.name for path in GOLDEN.glob("*/golden.json"))
 N_REQUESTS = 64
 
 
-def run(model, scenario):
-    flags = ["--dtype", "float32", *scenario.get("flags", [])]
+def run(model, scenario, kv_dtype):
+    flags = ["--dtype", "float32", "--kv-dtype", kv_dtype, *scenario.get("flags", [])]
     if "kv_blocks" in scenario:
         flags += ["--kv-memory", str(kv_bytes(model, scenario["stages"], scenario["kv_blocks"]))]
     with Cluster(GOLDEN / model, stages=scenario["stages"], flags=flags) as cluster:
@@ -27,10 +27,11 @@ def run(model, scenario):
 def base(request):
     cache = {}
 
-    def get(model):
-        if model not in cache:
-            cache[model] = run(model, PLAN["base"])
-        return cache[model]
+    def get(*key):
+        if key not in cache:
+            model, kv_dtype = key
+            cache[key] = run(model, PLAN["base"], kv_dtype)
+        return cache[key]
 
     return get
 
@@ -40,7 +41,18 @@ def base(request):
                  marks=() if model in PLAN["kv_layouts"] else pytest.mark.long) for model in MODELS for scenario in PLAN["scenario"]
     if model in PLAN["kv_layouts"] or scenario.get("every_model")])
 def test_identical(model, scenario, base):
-    expected = base(model)
-    answers = run(model, scenario)
+    check(model, scenario, "auto", base)
+
+
+@pytest.mark.parametrize("scenario", [scenario for scenario in PLAN["scenario"] if scenario.get("fp8_kv")],
+                         ids=lambda scenario: scenario["name"])
+def test_identical_with_an_fp8_cache(scenario, base):
+    check(PLAN["fp8_kv_model"], scenario, "fp8", base)
+    assert base(PLAN["fp8_kv_model"], "fp8") != base(PLAN["fp8_kv_model"], "auto"), "the cache is not FP8"
+
+
+def check(model, scenario, kv_dtype, base):
+    expected = base(model, kv_dtype)
+    answers = run(model, scenario, kv_dtype)
     for i, (ours, theirs) in enumerate(zip(answers, expected, strict=True)):
         assert ours == theirs, f"request {i}"

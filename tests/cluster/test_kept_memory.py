@@ -16,10 +16,12 @@ STAGES = 3
 RESTORED = re.compile(r"the pipeline works again after .* in epoch [0-9]+, (with|without) its KV cache")
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["no spare", "a spare"])
+@pytest.fixture(scope="module", params=[(0, "auto"), (1, "fp8")], ids=["no spare", "a spare, FP8 cache"])
 def cluster(request):
-    with Cluster(DEMO_MODEL, STAGES, ["--spares", str(request.param), "--chat-template", TOOLS_TEMPLATE]) as running:
-        running.n_spares = request.param
+    n_spares, kv_dtype = request.param
+    flags = ["--spares", str(n_spares), "--kv-dtype", kv_dtype, "--chat-template", TOOLS_TEMPLATE]
+    with Cluster(DEMO_MODEL, STAGES, flags) as running:
+        running.n_spares = n_spares
         yield running
 
 

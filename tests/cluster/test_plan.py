@@ -16,9 +16,9 @@ def plan(model, *flags):
 
 # Sliding windows mixed with full attention, windows only, experts, recurrent layers, and one kind of layer.
 @pytest.mark.parametrize("model", ["gemma2", "gemma3", "mistral-window", "mixtral", "qwen3-next", "llama3"])
-@pytest.mark.parametrize("stages", [1, 2])
-def test_the_plan_has_as_many_blocks_as_the_server(model, stages):
-    flags = ["--kv-memory", "2MiB", "--max-sequences", "6", "--max-batched-tokens", "64"]
+@pytest.mark.parametrize("stages, kv_dtype", [(1, "auto"), (2, "fp8")])
+def test_the_plan_has_as_many_blocks_as_the_server(model, stages, kv_dtype):
+    flags = ["--kv-memory", "2MiB", "--kv-dtype", kv_dtype, "--max-sequences", "6", "--max-batched-tokens", "64"]
     with Cluster(GOLDEN / model, stages=stages, flags=flags) as cluster:
         served = cluster.kv_blocks
     planned = plan(GOLDEN / model, "--stages", str(stages), *flags)

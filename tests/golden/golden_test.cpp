@@ -11,8 +11,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdlib>
+#include <span>
 #include <sstream>
 
+#include "common/model/kv_support.h"
 #include "tests/golden/golden_backends.h"
 #include "tests/golden/golden_compare.h"
 #include "tests/golden/golden_data.h"
@@ -22,6 +24,7 @@ namespace stagecoach {
 namespace {
 
 constexpr int32_t kAllAtOnce = 512;
+constexpr float kFp8CacheTolerance = 0.5f;
 
 using Rows = std::vector<std::vector<float>>;
 
@@ -43,6 +46,15 @@ std::vector<GoldenModel> AllModels() {
 
 // Made by make_quantized.py.
 std::vector<GoldenModel> QuantizedModels() { return ModelsIn(STAGECOACH_GOLDEN_DATA "/quantized"); }
+
+// Models with keys and values, not latents.
+std::vector<GoldenModel> Fp8CacheModels() {
+  std::vector<GoldenModel> models = AllModels();
+  std::erase_if(models, [](const GoldenModel& model) {
+    return !CheckKvDType(*ReadModelSpec(model.model_dir), DType::kFp8).ok();
+  });
+  return models;
+}
 
 std::unique_ptr<PipelineRun> Load(const PipelineOptions& options, kernels::Ops* ops) {
   auto run = PipelineRun::Load(options, ops);
@@ -149,6 +161,31 @@ void CheckSameBits(const std::vector<Rows>& a, const std::vector<Rows>& b,
   }
 }
 
+// Checks that neighbours, chunks and stages change no bit of the results for `options`, which name
+// the model.
+void CheckSplits(const GoldenModel& model, PipelineOptions options, std::span<const int32_t> chunks,
+                 const Backend& backend, const std::string& what) {
+  const auto one_stage = Load(options, backend.ops.get());
+  const std::vector<Rows> alone = Alone(*one_stage, model, kAllAtOnce);
+  CheckSameBits(alone, Together(*one_stage, model), what + ": with neighbours");
+  for (const int32_t chunk : chunks) {
+    CheckSameBits(alone, Alone(*one_stage, model, chunk),
+                  fmt::format("{}: chunks of {}", what, chunk));
+  }
+  std::vector<Rows> last = alone;
+  for (Rows& rows : last) rows.erase(rows.begin(), rows.end() - 5);
+  for (const int32_t chunk : {11, kAllAtOnce / 8}) {
+    CheckSameBits(last, LastOnly(*one_stage, model, chunk),
+                  fmt::format("{}: last rows of chunks of {}", what, chunk));
+  }
+  for (const int32_t n_stages : {2, 4}) {
+    options.n_stages = n_stages;
+    const auto split = Load(options, backend.ops.get());
+    CheckSameBits(alone, Alone(*split, model, kAllAtOnce),
+                  fmt::format("{}: {} stages", what, n_stages));
+  }
+}
+
 TEST_CASE("float32 agrees with transformers") {
   std::vector<GoldenModel> models = AllModels();
   REQUIRE(models.size() >= 7);
@@ -187,29 +224,39 @@ TEST_CASE("stages, chunks and other sequences change no bit") {
       for (const std::optional<DType> dtype :
            {std::optional<DType>(DType::kF32), std::optional<DType>()}) {
         if (i >= n_plain && dtype) continue;
-        PipelineOptions options{.model_dir = model.model_dir, .dtype = dtype, .n_blocks = 1024};
-        const std::string what =
-            fmt::format("{} on {}, {}", model.name, backend.name, dtype ? "float32" : "as stored");
-        const auto one_stage = Load(options, backend.ops.get());
-        const std::vector<Rows> alone = Alone(*one_stage, model, kAllAtOnce);
-        CheckSameBits(alone, Together(*one_stage, model), what + ": with neighbours");
-        for (const int32_t chunk : {1, 7, 16}) {
-          CheckSameBits(alone, Alone(*one_stage, model, chunk),
-                        fmt::format("{}: chunks of {}", what, chunk));
-        }
-        std::vector<Rows> last = alone;
-        for (Rows& rows : last) rows.erase(rows.begin(), rows.end() - 5);
-        for (const int32_t chunk : {11, kAllAtOnce / 8}) {
-          CheckSameBits(last, LastOnly(*one_stage, model, chunk),
-                        fmt::format("{}: last rows of chunks of {}", what, chunk));
-        }
-        for (const int32_t n_stages : {2, 4}) {
-          options.n_stages = n_stages;
-          const auto split = Load(options, backend.ops.get());
-          CheckSameBits(alone, Alone(*split, model, kAllAtOnce),
-                        fmt::format("{}: {} stages", what, n_stages));
-        }
+        constexpr int32_t kChunks[] = {1, 7, 16};
+        CheckSplits(
+            model, {.model_dir = model.model_dir, .dtype = dtype, .n_blocks = 1024}, kChunks,
+            backend,
+            fmt::format("{} on {}, {}", model.name, backend.name, dtype ? "float32" : "as stored"));
       }
+    }
+  }
+}
+
+TEST_CASE("with an FP8 cache, float32 stays near transformers") {
+  for (Backend& backend : Backends()) {
+    for (const GoldenModel& model : Fp8CacheModels()) {
+      const auto run = Load({.model_dir = model.model_dir,
+                             .dtype = DType::kF32,
+                             .kv_dtype = v1::KV_DTYPE_FP8,
+                             .n_blocks = 512},
+                            backend.ops.get());
+      CheckWithinTolerance(fmt::format("{} on {}, FP8 cache", model.name, backend.name),
+                           CompareWithGolden(*run, model.cases, kAllAtOnce, kFp8CacheTolerance),
+                           kFp8CacheTolerance);
+    }
+  }
+}
+
+TEST_CASE("with an FP8 cache, stages, chunks and other sequences change no bit") {
+  for (const Backend& backend : SameBitsBackends()) {
+    const std::vector<GoldenModel> all = Fp8CacheModels();
+    for (size_t i = 0; i < all.size(); i += backend.model_stride) {
+      constexpr int32_t kChunks[] = {7};
+      CheckSplits(all[i],
+                  {.model_dir = all[i].model_dir, .kv_dtype = v1::KV_DTYPE_FP8, .n_blocks = 1024},
+                  kChunks, backend, fmt::format("{} on {}, FP8 cache", all[i].name, backend.name));
     }
   }
 }

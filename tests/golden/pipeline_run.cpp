@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
     model.is_last = stage + 1 == options.n_stages;
     model.config.set_adapter_dir(options.adapter_dir);
     model.config.set_dtype(ToProto(options.dtype));
+    model.config.set_kv_dtype(options.kv_dtype);
     if (options.dummy_weights) model.config.set_load_format(v1::LOAD_FORMAT_DUMMY);
     model.config.set_max_batched_tokens(options.max_batched_tokens);
     model.config.set_max_sequences(kMaxSequences);

@@ -21,6 +21,7 @@ struct PipelineOptions {
   std::string adapter_dir;  // empty: none
   int32_t n_stages = 1;
   std::optional<DType> dtype;
+  v1::KvDType kv_dtype = v1::KV_DTYPE_AUTO;
   bool dummy_weights = false;
   int32_t max_batched_tokens = 512;
   int32_t max_model_len = 512;  // tokens
