@@ -8,7 +8,7 @@
 namespace stagecoach::kernels {
 
 // Writes the code of each number, and returns the bits of the scale. Equal rows give equal bytes on
-// every machine. A row with a NaN gets the largest scale; the NaN's own code is any.
+// every machine. A NaN counts as the largest magnitude, and becomes any number.
 // codes: [row.size()]
 uint16_t EncodeKvFp8Row(std::span<const float> row, uint8_t* codes);
 

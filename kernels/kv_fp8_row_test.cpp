@@ -33,6 +33,7 @@ TEST_CASE("a stored number is off by at most 1 in 16, or half the smallest step 
     for (const float x : row) largest = std::max(largest, std::abs(x));
     const float smallest_step = 0x1p-9f * PowerOfTwo(KvFp8Exponent(largest));
     const Floats stored = Stored(row);
+    CHECK(Stored(stored) == stored);
     for (size_t i = 0; i < row.size(); ++i) {
       CHECK(std::abs(stored[i] - row[i]) <=
             std::max(0x1p-4f * std::abs(row[i]), smallest_step / 2));

@@ -184,7 +184,7 @@ class TileRun {
       keys[b] = static_cast<const uint8_t*>(args_.kv.k) + starts[b];
       if constexpr (kType == DType::kFp8) {
         float* const wide = wide_ + b * kBlock * head_dim_;
-        WidenFp8Keys(keys[b], head_dim_, wide);
+        WidenFp8Keys(keys[b], static_cast<const uint8_t*>(args_.kv.v) + starts[b], head_dim_, wide);
         keys[b] = reinterpret_cast<const uint8_t*>(wide);
       }
     }
@@ -214,7 +214,7 @@ class TileRun {
     const Tokens seeing = Seeing(first_key, last_key);
     if (seeing.begin == seeing.end) return;
     const bool is_wide = HasLatents(args_) || kType == DType::kFp8;
-    if (is_wide) WidenValues(start);
+    if (is_wide) WidenValues(first_key, start);
     const auto mul = [&](size_t first, size_t n_tokens, size_t n_keys) {
       if (is_wide) {
         MulValues<DType::kF32>(first, n_tokens, reinterpret_cast<const uint8_t*>(wide_), column,
@@ -235,9 +235,14 @@ class TileRun {
   }
 
   // Makes panels of the values of a block, in float32.
-  void WidenValues(size_t start) {
+  void WidenValues(int32_t first_key, size_t start) {
     if constexpr (kType == DType::kFp8) {
-      WidenFp8Values(static_cast<const uint8_t*>(args_.kv.v) + start, head_dim_, wide_);
+      // The keys that the next step reads at this place.
+      const int32_t ahead = first_key + static_cast<int32_t>(kStepTokens);
+      const bool is_last = ahead >= tile_.first_position + tile_.n_tokens;
+      const uint8_t* const next =
+          static_cast<const uint8_t*>(args_.kv.k) + (is_last ? start : KvStart(ahead));
+      WidenFp8Values(static_cast<const uint8_t*>(args_.kv.v) + start, next, head_dim_, wide_);
     } else {
       WidenLatents(static_cast<const uint8_t*>(args_.kv.k) + start);
     }

@@ -7,6 +7,7 @@
 #define STAGECOACH_KERNELS_CPU_KV_FP8_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -33,8 +34,12 @@ HWY_INLINE hn::Vec<D> ShiftedFp8(D d, const uint8_t* codes) {
   return hn::BitCast(d, hn::And(hn::ShiftLeft<20>(words), mask));
 }
 
-// head: the keys of a head of a block. to: [head_dim, 16]
-HWY_INLINE void WidenFp8Keys(const uint8_t* head, size_t head_dim, float* HWY_RESTRICT to) {
+inline constexpr size_t kCacheLine = 64;  // bytes
+
+// head: the keys of a head of a block. to: [head_dim, 16]. Prefetches the codes of another head,
+// `next`: heads lie apart, so the hardware does not.
+HWY_INLINE void WidenFp8Keys(const uint8_t* head, const uint8_t* next, size_t head_dim,
+                             float* HWY_RESTRICT to) {
   const PanelTag d;
   const hn::RebindToUnsigned<PanelTag> du;
   const hn::Rebind<uint16_t, PanelTag> d16;
@@ -45,6 +50,7 @@ HWY_INLINE void WidenFp8Keys(const uint8_t* head, size_t head_dim, float* HWY_RE
     scale[v] = hn::Mul(hn::BitCast(d, hn::ShiftLeft<16>(wide)), hn::Set(d, kFp8Shift));
   }
   for (size_t i = 0; i < head_dim * kBlock; i += kBlock) {
+    if (i % kCacheLine == 0) hwy::Prefetch(next + i);
     for (size_t v = 0; v < kPanelVecs; ++v) {
       const size_t at = i + v * kPanelLanes;
       hn::Store(hn::Mul(ShiftedFp8(d, head + at), scale[v]), d, to + at);
@@ -52,8 +58,10 @@ HWY_INLINE void WidenFp8Keys(const uint8_t* head, size_t head_dim, float* HWY_RE
   }
 }
 
-// head: the values of a head of a block. to: [head_dim / 16, 16, 16], and a narrower last panel
-HWY_INLINE void WidenFp8Values(const uint8_t* head, size_t head_dim, float* HWY_RESTRICT to) {
+// head: the values of a head of a block. to: [head_dim / 16, 16, 16], and a narrower last panel.
+// next: as above
+HWY_INLINE void WidenFp8Values(const uint8_t* head, const uint8_t* next, size_t head_dim,
+                               float* HWY_RESTRICT to) {
   const PanelTag d;
   const hn::CappedTag<float, 1> d1;
   const auto* const bits = reinterpret_cast<const uint16_t*>(head + KvFp8CodeBytes(head_dim));
@@ -62,8 +70,10 @@ HWY_INLINE void WidenFp8Values(const uint8_t* head, size_t head_dim, float* HWY_
   const size_t full = head_dim / kPanelRows * kPanelRows, rest = head_dim - full;
   for (size_t strip = 0; strip < full; strip += kPanelRows) {
     for (size_t t = 0; t < kBlock; ++t) {
+      const size_t row = strip * kBlock + t * kPanelRows;
+      if (row % kCacheLine == 0) hwy::Prefetch(next + row);
       for (size_t v = 0; v < kPanelVecs; ++v) {
-        const size_t at = strip * kBlock + t * kPanelRows + v * kPanelLanes;
+        const size_t at = row + v * kPanelLanes;
         hn::Store(hn::Mul(ShiftedFp8(d, head + at), hn::Set(d, scales[t])), d, to + at);
       }
     }

@@ -1,6 +1,7 @@
 // Rows for tests that compare a cache of DType::kFp8 with one that holds the same numbers.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "common/kv_fp8.h"
@@ -9,9 +10,9 @@
 
 namespace stagecoach::kernels {
 
-// `qkv` with keys and values that a cache of kFp8 gives back unchanged; all caches do. It does so
-// again for what it has given back once, also if that has another scale.
-// qkv: [n_tokens, qkv_width], for a RopeAppend that neither norms nor rotates
+// Replaces the keys and values of `qkv` with the numbers that a cache of kFp8 would hold. A cache
+// of float32 or bfloat16 holds these as they are. qkv: [n_tokens, qkv_width], for a RopeAppend that
+// neither norms nor rotates
 inline std::vector<float> ExactInFp8(const AttentionConfig& config, std::vector<float> qkv) {
   const auto dim = static_cast<size_t>(config.head_dim);
   const auto n_q = static_cast<size_t>(config.n_heads);

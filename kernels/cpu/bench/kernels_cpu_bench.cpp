@@ -1,9 +1,10 @@
 // Speed of the CPU kernels relative to the machine's limits (a roofline): memory-bound kernels
 // relative to the read bandwidth, compute-bound ones to the peak rate of multiply-adds. Every
-// result is checked before it is timed. Shapes: Gemma-3-270M; of experts, Qwen3-30B-A3B.
+// result is checked before it is timed. Shapes: Gemma-3-270M; of experts, Qwen3-30B-A3B; of FP8
+// caches, Llama-3-8B and one with a KV head per query head.
 //
 //   kernels_cpu_bench [--threads N] [--seconds S] [--only
-//   gemm|quantized|experts|attention|latents|recurrent|kv|sample|bandwidth]
+//   gemm|quantized|experts|attention|fp8_kv|latents|recurrent|kv|sample|bandwidth]
 //                     [--json FILE] [--cpu-time]
 #include <fmt/format.h>
 
@@ -581,7 +582,7 @@ int Main(int argc, char** argv) {
   std::string json_path;
   app.add_option(
       "--only", only,
-      "gemm, quantized, experts, attention, latents, recurrent, kv, sample or bandwidth");
+      "gemm, quantized, experts, attention, fp8_kv, latents, recurrent, kv, sample or bandwidth");
   app.add_option("--json", json_path,
                  "file for a line of each product with one row, of latents and of FP8 caches");
   bool cpu_time = false;
@@ -630,10 +631,13 @@ int Main(int argc, char** argv) {
       BenchAttention(bench, shape, 1, 512, 512);
       BenchAttention(bench, shape, 1, 2048, 512);
     }
-    constexpr AttentionShape kLlama{32, 8, 128};
+  }
+  if (only.empty() || only == "fp8_kv") {
+    constexpr AttentionShape kLlama{32, 8, 128}, kMultiHead{12, 12, 64};
     BenchFp8Cache(bench, kLlama, 1, 8192, 1);
     BenchFp8Cache(bench, kLlama, 16, 2048, 1);
-    BenchFp8Cache(bench, kLlama, 1, 2048, 512);
+    BenchFp8Cache(bench, kMultiHead, 1, 8192, 1);
+    BenchFp8Cache(bench, kLlama, 1, 512, 512);
   }
   if (only.empty() || only == "latents") {
     for (const int32_t n_tokens : {64, 512, 2048}) BenchLatents(bench, /*n_heads=*/16, n_tokens);
