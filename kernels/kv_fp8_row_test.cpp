@@ -53,13 +53,14 @@ TEST_CASE("a row of codes times a scale stays as it is") {
 }
 
 TEST_CASE("a row's bytes are its codes and its scale, and other rows keep theirs") {
-  constexpr size_t kDim = 4;
+  constexpr size_t kDim = 4, kToken = 2;
   std::vector<uint8_t> head(KvFp8HeadBytes(kDim), 0xff), expected = head;
-  StoreKvFp8Row(Floats{448 * 8, 0, -8, 0x1p-10f}, 2, head.data());
+  StoreKvFp8Row(Floats{448 * 8, 0, -8, 0x1p-10f}, kToken, head.data());
   const std::vector<uint8_t> codes = {0x7e, 0x00, 0xb8, 0x00};  // 448, 0, -1
-  std::copy(codes.begin(), codes.end(), expected.begin() + 2 * kDim);
-  expected[16 * kDim + 2 * 2] = 0x00;  // 8 as bfloat16, the low byte first
-  expected[16 * kDim + 2 * 2 + 1] = 0x41;
+  std::copy(codes.begin(), codes.end(), expected.begin() + kToken * kDim);
+  const size_t scale = KvFp8CodeBytes(kDim) + kToken * sizeof(uint16_t);
+  expected[scale] = 0x00;  // 8 as bfloat16, the low byte first
+  expected[scale + 1] = 0x41;
   CHECK(head == expected);
 }
 
