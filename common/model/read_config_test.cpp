@@ -583,7 +583,7 @@ TEST_CASE("GLM-4.7-Flash: each layer has a known type of MLP") {
   CHECK_THAT(error(R"(["dense"])", absl::StatusCode::kInvalidArgument),
              ContainsSubstring("mlp_layer_types: has 1 entries for"));
   CHECK_THAT(error(R"(["dense", "thin", "sparse", "sparse"])", absl::StatusCode::kUnimplemented),
-             ContainsSubstring("layer 1 is \"thin\""));
+             ContainsSubstring("layer 1 is a \"thin\" layer"));
 }
 
 TEST_CASE("DeepSeek V2-Lite, as published: queries are not compressed") {
