@@ -39,8 +39,10 @@ struct PlainRow {
 struct Fp8Row {
   const unsigned char* codes;
   float scale;
+  int head_dim;
+  bool is_v;
   __device__ __forceinline__ float operator[](int i) const {
-    return FloatOfFp8(codes[KvFp8Place(i)]) * scale;
+    return FloatOfFp8(codes[KvFp8Place(i, head_dim, is_v)]) * scale;
   }
 };
 
@@ -64,14 +66,15 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
   const int32_t position = p.seq_positions[seq] + row - p.seq_starts[seq];
   const int32_t first = p.window.First(position);
   const int32_t* const table = p.block_tables + int64_t{p.seq_slots[seq]} * p.block_table_stride;
-  const auto cache_row = [&](const void* cache, int32_t key) {
+  const auto cache_row = [&](bool is_v, int32_t key) {
+    const void* const cache = is_v ? p.v : p.k;
     const int64_t head = int64_t{table[key / kBlockTokens]} * p.n_kv_heads + kv_head;
     const int32_t row = key % kBlockTokens;
     if constexpr (kIsFp8) {
       const auto* const at = static_cast<const unsigned char*>(cache) +
                              head * static_cast<int64_t>(KvFp8HeadBytes(p.head_dim));
       const auto* const scales = reinterpret_cast<const uint16_t*>(at + KvFp8CodeBytes(p.head_dim));
-      return Fp8Row{at + row * p.head_dim, ToFloat(BF16{scales[row]})};
+      return Fp8Row{at + row * p.head_dim, ToFloat(BF16{scales[row]}), p.head_dim, is_v};
     } else {
       return PlainRow<T>{static_cast<const T*>(cache) + (head * kBlockTokens + row) * p.head_dim};
     }
@@ -89,7 +92,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
     const int32_t key = start + lane;
     float score = MinusInfinity();
     if (key <= position) {
-      const auto k = cache_row(p.k, key);
+      const auto k = cache_row(/*is_v=*/false, key);
       score = 0;
       for (int i = 0; i < p.head_dim; ++i) score += q[i] * k[i];
       if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
@@ -103,7 +106,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
     const int n_keys = min(position - start + 1, kWarpThreads);
     for (int j = 0; j < n_keys; ++j) {
       const float w = __shfl_sync(kAllLanes, weight, j);
-      const auto v = cache_row(p.v, start + j);
+      const auto v = cache_row(/*is_v=*/true, start + j);
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
         const int element = i * kWarpThreads + lane;

@@ -142,17 +142,18 @@ struct PrefillBlock : PrefillItem {
       const int row = i / kPieces, piece = i % kPieces, in_block = row % kBlockTokens;
       const int32_t b = index * kTileBlocks + row / kBlockTokens;
       const bool wanted = b >= first_block && index * kTileKeys + row <= last_key;
-      const auto numbers = [&](int first_head) {
+      const auto numbers = [&](bool is_v) {
         if (!wanted) return uint4{};
         const unsigned char* const head =
-            stage + (first_head + row / kBlockTokens) * Cache::kHeadBytes;
-        return Fp8Numbers<T>(*reinterpret_cast<const uint2*>(head + in_block * kDim + piece * 8),
+            stage + ((is_v ? kTileBlocks : 0) + row / kBlockTokens) * Cache::kHeadBytes;
+        const unsigned char* const codes = head + in_block * kDim + KvFp8Place8(piece, kDim, is_v);
+        return Fp8Numbers<T>(*reinterpret_cast<const uint2*>(codes),
                              Fp8Factor<T>(Fp8Scales<kDim>(head)[in_block]));
       };
       unsigned char* const to = tile + row * RowBytesOf(kDim);
-      *reinterpret_cast<uint4*>(to + SwappedKey(in_block, piece * 16)) = numbers(0);
+      *reinterpret_cast<uint4*>(to + SwappedKey(in_block, piece * 16)) = numbers(false);
       *reinterpret_cast<uint4*>(to + kHalfBytes + SwappedValue(in_block, piece * 16)) =
-          numbers(kTileBlocks);
+          numbers(true);
     }
   }
 

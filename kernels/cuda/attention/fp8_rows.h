@@ -1,8 +1,11 @@
 // Rows of an FP8 KV cache (common/kv_fp8.h) in registers.
 //
-// Words of four codes hold elements 0, 2, 1 and 3, as fp8_codes.h expects. Codes become 16-bit
-// numbers when they are used, so that loads in flight take half the registers. The numbers are
-// exact: a row gives the same bits as its numbers in a cache of T.
+// Codes become 16-bit numbers when they are used, so that loads in flight take half the registers.
+// The numbers are exact: a row gives the same bits as its numbers in a cache of T.
+//
+// The order of codes in a row is that in which a warp reads them, 16 bytes per lane where a row is
+// long enough (KvFp8Place). Words of four codes hold elements 0, 2, 1 and 3, as fp8_codes.h
+// expects.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +16,20 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Where the code of element i lies in its row.
-__host__ __device__ constexpr int KvFp8Place(int i) {
-  return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1);
+// Where the codes of elements 8 * i to 8 * i + 7 begin in a row. A lane's part of 32 elements of a
+// key, or of 64 elements of a value, are 8 elements (FactorByte, ValueByte). Those of two such
+// parts are neighbours, if the row has both.
+__host__ __device__ constexpr int KvFp8Place8(int i, int head_dim, bool is_v) {
+  const int lanes = is_v ? 8 : 4;  // that share a row
+  const int part = i / lanes, lane = i % lanes, n_parts = head_dim / (8 * lanes);
+  if (part >= n_parts) return 8 * i;
+  const int pair = part / 2 * (16 * lanes);
+  return part / 2 < n_parts / 2 ? pair + 16 * lane + part % 2 * 8 : pair + 8 * lane;
+}
+// Where the code of element i lies.
+__host__ __device__ constexpr int KvFp8Place(int i, int head_dim, bool is_v) {
+  const int in_word = (i & 1) << 1 | (i >> 1 & 1);
+  return KvFp8Place8(i / 8, head_dim, is_v) + (i & 4) + in_word;
 }
 
 // A row's scale, as FP8 codes need it: times what corrects their exponents, in both halves.
@@ -58,10 +72,18 @@ struct Fp8KeyBlock {
     for (int h = 0; h < 2; ++h) {
       const unsigned char* const row = head + KeyRow(h) * kDim;
 #pragma unroll
-      for (int chunk = 0; chunk < kDim / 32; ++chunk) {
-        const uint2 words = *reinterpret_cast<const uint2*>(row + FactorByte(chunk, c) / 2);
-        codes[h][2 * chunk] = words.x;
-        codes[h][2 * chunk + 1] = words.y;
+      for (int pair = 0; pair < kDim / 64; ++pair) {
+        const uint4 words = LoadOnce(row + 64 * pair + 16 * c);
+        codes[h][4 * pair] = words.x;
+        codes[h][4 * pair + 1] = words.y;
+        codes[h][4 * pair + 2] = words.z;
+        codes[h][4 * pair + 3] = words.w;
+      }
+      if constexpr (kDim / 32 % 2 != 0) {
+        constexpr int kFirst = kDim / 64 * 64;
+        const uint2 words = *reinterpret_cast<const uint2*>(row + kFirst + 8 * c);
+        codes[h][kFirst / 16] = words.x;
+        codes[h][kFirst / 16 + 1] = words.y;
       }
       if constexpr (kDim % 32 != 0) {
         codes[h][kDim / 16 - 1] =
@@ -94,10 +116,18 @@ struct Fp8ValueBlock {
     for (int i = 0; i < 4; ++i) {
       const unsigned char* const row = head + ValueRow(i) * kDim;
 #pragma unroll
-      for (int part = 0; part < kDim / 64; ++part) {
-        const uint2 words = *reinterpret_cast<const uint2*>(row + ValueByte(part, g) / 2);
-        codes[i][2 * part] = words.x;
-        codes[i][2 * part + 1] = words.y;
+      for (int pair = 0; pair < kDim / 128; ++pair) {
+        const uint4 words = LoadOnce(row + 128 * pair + 16 * g);
+        codes[i][4 * pair] = words.x;
+        codes[i][4 * pair + 1] = words.y;
+        codes[i][4 * pair + 2] = words.z;
+        codes[i][4 * pair + 3] = words.w;
+      }
+      if constexpr (kDim / 64 % 2 != 0) {
+        constexpr int kFirst = kDim / 128 * 128;
+        const uint2 words = *reinterpret_cast<const uint2*>(row + kFirst + 8 * g);
+        codes[i][kFirst / 32] = words.x;
+        codes[i][kFirst / 32 + 1] = words.y;
       }
       // Two lanes share the word of the last 16 elements.
       if constexpr (kDim % 64 != 0) {

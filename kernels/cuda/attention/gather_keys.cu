@@ -28,7 +28,7 @@ struct GatherParams {
 // How to read pieces of a cache of 16-bit numbers.
 struct PlainPieces {
   __device__ __forceinline__ static uint4 Load(const GatherParams& p, const unsigned char* cache,
-                                               int32_t row, int32_t piece) {
+                                               bool /*is_v*/, int32_t row, int32_t piece) {
     const int32_t row_bytes = p.head_dim * kElementBytes;
     return *reinterpret_cast<const uint4*>(cache + int64_t{row} * kBlockTokens * row_bytes +
                                            piece * kPieceBytes);
@@ -37,13 +37,16 @@ struct PlainPieces {
 template <typename T>
 struct Fp8Pieces {
   __device__ __forceinline__ static uint4 Load(const GatherParams& p, const unsigned char* cache,
-                                               int32_t row, int32_t piece) {
+                                               bool is_v, int32_t row, int32_t piece) {
     constexpr int kCodes = kPieceBytes / kElementBytes;  // of a piece
     const unsigned char* const head =
         cache + int64_t{row} * static_cast<int64_t>(KvFp8HeadBytes(p.head_dim));
     const auto* const scales = reinterpret_cast<const uint16_t*>(head + KvFp8CodeBytes(p.head_dim));
-    return Fp8Numbers<T>(*reinterpret_cast<const uint2*>(head + piece * kCodes),
-                         Fp8Factor<T>(scales[piece * kCodes / p.head_dim]));
+    const int32_t key = piece * kCodes / p.head_dim;
+    const unsigned char* const codes =
+        head + key * p.head_dim +
+        KvFp8Place8(piece - key * (p.head_dim / kCodes), p.head_dim, is_v);
+    return Fp8Numbers<T>(*reinterpret_cast<const uint2*>(codes), Fp8Factor<T>(scales[key]));
   }
 };
 
@@ -64,9 +67,10 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
     from = LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index) * p.n_kv_heads +
            p.heads.first;
   }
-  const auto load = [&](const unsigned char* cache, const KvSides::Place& place, int32_t piece) {
-    const int32_t row = CacheRowOf(p.sides, place, from + piece / pieces_of_head);
-    return Pieces::Load(p, cache, row, piece % pieces_of_head);
+  const auto load = [&](bool is_v, int32_t piece) {
+    const int32_t row =
+        CacheRowOf(p.sides, is_v ? p.sides.v : p.sides.k, from + piece / pieces_of_head);
+    return Pieces::Load(p, is_v ? p.v : p.k, is_v, row, piece % pieces_of_head);
   };
   const int64_t to = int64_t{block} * kBlockTokens * row_bytes;
   const int64_t to_head = p.capacity * row_bytes;
@@ -79,8 +83,8 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
       const int32_t piece = first + u * kThreads;
       k[u] = v[u] = uint4{};
       if (piece < n_pieces && piece % pieces_of_head / pieces_of_row < n_keys) {
-        k[u] = load(p.k, p.sides.k, piece);
-        v[u] = load(p.v, p.sides.v, piece);
+        k[u] = load(/*is_v=*/false, piece);
+        v[u] = load(/*is_v=*/true, piece);
       }
     }
 #pragma unroll

@@ -17,18 +17,32 @@ struct KvCopyParams {
   size_t place_bytes;
   const KvBlockCopy* copies;
   int32_t n_kv_heads;
-  int32_t row_bytes;   // of a cache row: one block's keys or values of one head
-  int32_t code_bytes;  // of these, FP8 codes
+  int32_t row_bytes;     // of a cache row: one block's keys or values of one head
+  int32_t fp8_head_dim;  // 0: not FP8
 };
 
-// FP8 codes between the order in the cache and that of the elements, which is the same in both
+// Codes between the order in the cache and that of the elements, which is the same in both
 // directions: see KvFp8Place.
 __device__ __forceinline__ uint32_t ReorderedCodes(uint32_t word) {
   return (word & 0xff0000ffu) | (word & 0xff00u) << 8 | (word >> 8 & 0xff00u);
 }
-__device__ __forceinline__ uint4 ReorderedCodes(const uint4& words) {
-  return make_uint4(ReorderedCodes(words.x), ReorderedCodes(words.y), ReorderedCodes(words.z),
-                    ReorderedCodes(words.w));
+
+// Copies a head of an FP8 cache: codes, then scales. Where 8 codes are apart, so are the words.
+template <bool kExports>
+__device__ __forceinline__ void CopyFp8Head(const KvCopyParams& p, bool is_v, unsigned char* cache,
+                                            unsigned char* host) {
+  const int32_t words_of_row = p.fp8_head_dim / 4, n_code_words = kBlockTokens * words_of_row;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < p.row_bytes / 4; i += kThreads) {
+    int32_t place = i * 4;
+    if (i < n_code_words) {
+      const int32_t row = i / words_of_row, word = i % words_of_row;
+      place = row * p.fp8_head_dim + KvFp8Place(word * 4, p.fp8_head_dim, is_v);
+    }
+    auto* const in_cache = reinterpret_cast<uint32_t*>(cache + place);
+    auto* const in_host = reinterpret_cast<uint32_t*>(host) + i;
+    const uint32_t bits = kExports ? *in_cache : *in_host;
+    *(kExports ? in_host : in_cache) = i < n_code_words ? ReorderedCodes(bits) : bits;
+  }
 }
 
 // Copies one cache row. blockIdx.x counts the copies; blockIdx.y counts the heads of the keys and
@@ -45,13 +59,11 @@ __device__ __forceinline__ void CopyRow(const KvCopyParams& p) {
   unsigned char* const cache = (is_v ? p.v : p.k) + int64_t{row} * p.row_bytes;
   unsigned char* const host =
       p.host + copy.place * p.place_bytes + int64_t{blockIdx.y} * p.row_bytes;
+  if (p.fp8_head_dim > 0) return CopyFp8Head<kExports>(p, is_v, cache, host);
   const auto* const from = reinterpret_cast<const uint4*>(kExports ? cache : host);
   auto* const to = reinterpret_cast<uint4*>(kExports ? host : cache);
   const int32_t n_pieces = p.row_bytes / kPieceBytes;
-  const int32_t n_code_pieces = p.code_bytes / kPieceBytes;
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < n_pieces; i += kThreads) {
-    to[i] = i < n_code_pieces ? ReorderedCodes(from[i]) : from[i];
-  }
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < n_pieces; i += kThreads) to[i] = from[i];
 }
 
 __global__ void __launch_bounds__(kThreads) ExportKernel(const KvCopyParams p) {
@@ -77,19 +89,16 @@ cudaError_t Copy(const Stream& stream, const KvCopyArgs& args, const KvSides& si
       .grid = dim3(static_cast<unsigned>(args.copies.size()),
                    static_cast<unsigned>(args.kv.n_vectors() * args.n_kv_heads)),
       .block = kThreads};
-  return Launch<kKernel>(
-      stream, shape,
-      KvCopyParams{.k = static_cast<unsigned char*>(args.kv.k),
-                   .v = static_cast<unsigned char*>(args.kv.v),
-                   .sides = sides,
-                   .host = static_cast<unsigned char*>(args.host),
-                   .place_bytes = args.place_bytes,
-                   .copies = args.copies.data(),
-                   .n_kv_heads = args.n_kv_heads,
-                   .row_bytes = row_bytes,
-                   .code_bytes = is_fp8 ? static_cast<int32_t>(
-                                              KvFp8CodeBytes(static_cast<size_t>(args.head_dim)))
-                                        : 0});
+  return Launch<kKernel>(stream, shape,
+                         KvCopyParams{.k = static_cast<unsigned char*>(args.kv.k),
+                                      .v = static_cast<unsigned char*>(args.kv.v),
+                                      .sides = sides,
+                                      .host = static_cast<unsigned char*>(args.host),
+                                      .place_bytes = args.place_bytes,
+                                      .copies = args.copies.data(),
+                                      .n_kv_heads = args.n_kv_heads,
+                                      .row_bytes = row_bytes,
+                                      .fp8_head_dim = is_fp8 ? args.head_dim : 0});
 }
 
 }  // namespace

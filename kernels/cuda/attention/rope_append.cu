@@ -275,8 +275,11 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
         const Fp8Place place = Fp8Place::Of(p, is_v, slot, kv_head);
         const int32_t exponent = KvFp8Exponent(largest);
         parts[i].Multiply(PowerOfTwo(-exponent));
-        HeadPart::StoreCodes(parts[i].low, place.codes + of_lane);
-        HeadPart::StoreCodes(parts[i].high, place.codes + kHalf + of_lane);
+        const auto store = [&](const float(&from)[kVector], int element) {
+          HeadPart::StoreCodes(from, place.codes + KvFp8Place8(element / 8, kDim, is_v));
+        };
+        store(parts[i].low, of_lane);
+        store(parts[i].high, kHalf + of_lane);
         if (of_lane == 0) *place.scale = KvFp8ScaleBits(exponent);
         continue;
       }
@@ -364,7 +367,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
 #pragma unroll
     for (int part = 0; part < 3; ++part) {
       parts[part].ForEach(sizes[part], [&](int i, int e, int element) {
-        place.codes[KvFp8Place(firsts[part] + element)] =
+        place.codes[KvFp8Place(firsts[part] + element, p.head_dim, is_v)] =
             static_cast<unsigned char>(Fp8OfFloat(parts[part].x[i][e] * inverse));
       });
     }
