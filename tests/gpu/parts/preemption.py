@@ -1,5 +1,5 @@
 """OPT-6.7B's shape at 2 stages: 1,000 requests of 1,024 prompt and 256 output tokens at the same time, with KV memory
-for a third of them. No request is lost, and each gets all its tokens."""
+for a third of them. No request is lost, and each gets all its tokens. Stages that share a GPU get 400 requests."""
 import client
 from checks import Check
 from results import at_most
@@ -31,7 +31,8 @@ def run(server, results, n_requests, n_input, n_output):
 
 
 def checks(options):
-    n_requests, n_input, n_output = load = options.small((1000, 1024, 256), (24, 16, 96))
+    shares_gpu = len(set(options.devices[:STAGES])) == 1
+    n_requests, n_input, n_output = load = options.small((400 if shares_gpu else 1000, 1024, 256), (24, 16, 96))
     config = options.models.config("opt-6.7b")
     token_bytes = 2 * 2 * config["num_hidden_layers"] // STAGES * config["hidden_size"]  # keys and values, 2 bytes each
     kv_bytes = n_requests * (n_input + n_output) // 3 * token_bytes
