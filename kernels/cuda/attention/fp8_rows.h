@@ -32,13 +32,15 @@ __host__ __device__ constexpr int KvFp8Place(int i, int head_dim, bool is_v) {
   return KvFp8Place8(i / 8, head_dim, is_v) + (i & 4) + in_word;
 }
 
-// A row's scale, as FP8 codes need it: times what corrects their exponents, in both halves.
+// A row's scale, as FP8 codes need it: times what corrects their exponents, in both halves. Scales
+// of rows that nothing was written to may be any bits.
 template <typename T>
 __device__ __forceinline__ uint32_t Fp8Factor(uint32_t scale_bits) {
-  if constexpr (kIsBF16<T>) return BothHalves(scale_bits + (120u << 7));
-  const int exponent = static_cast<int>(scale_bits >> 7) - 127 + 8;  // of the factor
-  return BothHalves(exponent >= -14 ? static_cast<uint32_t>(exponent + 15) << 10
-                                    : 0x400u >> (-14 - exponent));
+  if constexpr (kIsBF16<T>) return BothHalves((scale_bits + (120u << 7)) & 0xffffu);
+  const int exponent = static_cast<int>(scale_bits >> 7 & 0xffu) - 127 + 8;  // of the factor
+  const uint32_t half = exponent >= -14 ? static_cast<uint32_t>(exponent + 15) << 10 & 0x7c00u
+                                        : 0x400u >> min(-14 - exponent, 11);
+  return BothHalves(half);
 }
 
 // The numbers of one or two words.
