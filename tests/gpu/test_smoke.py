@@ -15,7 +15,7 @@ sys.path.append(str(ROOT / "tests" / "cluster"))
 from polling import seconds_until
 
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "experts", "families",
-         "preemption", "gemma2_27b", "kill", "stop", "start", "kernels"}
+         "fp8_kv", "preemption", "gemma2_27b", "kill", "stop", "start", "kernels"}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,8 @@ def test_every_part_runs(whole):
     assert {check.split("/")[0] for check in ended} == PARTS
     found = {line["name"]: line for line in lines if "name" in line}
     assert found["smoke/nccl/same_tokens/golden_and_demo"]["value"] == 2
+    assert found["smoke/fp8_kv/same_tokens/2_stages/gemma2"]["value"] == 1
+    assert found["smoke/fp8_kv/mistral_7b_v0.3/kv_tokens/ratio"]["value"] > 1.5
     assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens"]["value"] == 0
     assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens/disturbed"]["value"] == 0
     assert found["smoke/nccl/opt_13b/2_stages/kv_blocks"]["growth"] == 2
