@@ -294,7 +294,7 @@ def test_kv_events_name_the_pod_and_its_model():
     router = router_of(Manifests(render(**values)))
     assert [arg for arg in router["args"] if "kv-events" in arg] == ["--kv-events=tcp://*:5556", "--kv-events-topic=t"]
     assert "kv-replay" not in {port["name"] for port in router["ports"]}
-    assert not any("kv" in arg for arg in router_of(Manifests(render()))["args"])
+    assert not any("kv-events" in arg for arg in router_of(Manifests(render()))["args"])
 
 
 def test_images_can_be_given_by_digest():
