@@ -59,8 +59,8 @@ TEST_CASE("FP8 cache: keys after rotation and norms, values after norms") {
   const auto ops = NewCudaOps();
   const std::vector<float> expected =
       AttentionLayer(*reference, config, n, n / 16 + 2).InChunks(qkv, n);
-  // A number between two codes that is computed a little differently becomes the other code:
-  // rarely, and then one of 16 bits of precision is left.
+  // A number between two codes that is computed a little differently becomes the other code. That
+  // is rare, and changes it by at most 1/16 of itself.
   CHECK(WorstError(AttentionLayer(*ops, config, n, n / 16 + 2).InChunks(qkv, n), expected, 0.3) <
         2 * Step(DType::kBF16) + 1.0 / 16);
 }

@@ -9,7 +9,7 @@ namespace {
 TEST_CASE("Copies of KV blocks") {
   const AttentionConfig config = GenerateKvCopyConfig();
   if (config.fp8_cache && config.head_dim % 4 != 0) return;  // the kernels read words of codes
-  CAPTURE(config.n_kv_heads, config.head_dim, DTypeName(config.dtype));
+  CAPTURE(config.n_kv_heads, config.head_dim, DTypeName(config.kv_dtype()));
   const double tolerance = config.dtype == DType::kF32 ? 1e-4 : 2 * Step(config.dtype);
   const auto ops = NewCudaOps(), invariant = NewCudaOps(/*batch_invariant=*/true);
   const auto reference = MakeReferenceOps();
