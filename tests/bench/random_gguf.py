@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes a .gguf file in the form of Qwen3-30B-A3B, with fewer layers and tokens and with random weights in bfloat16, to
-measure experts. llama-quantize makes other formats of it.
+"""Writes a .gguf file with random weights: in the form of Qwen3-30B-A3B with fewer layers and tokens in bfloat16, to measure
+experts (llama-quantize makes other formats of it), or with --dense a model of 26 billion parameters in Q4_K.
 
-usage: random_gguf.py OUT.gguf [--layers 4] [--vocab 16384]
+usage: random_gguf.py OUT.gguf [--dense] [--layers N] [--vocab N]
 """
 import argparse
 import math
 import pathlib
+import random
+import struct
 import sys
 
 from random_checkpoint import SHAPES, noise, noise_of
@@ -15,7 +17,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "checkpoints"))
 
 from gguf_file import gguf_header, padding
 
-SHAPE = SHAPES["qwen3-30b-a3b"]
+# Gemma-2-27B's sizes, with the layers of a Llama.
+DENSE = SHAPES["gemma2-27b"] | dict(rope_theta=500000.0)
+EXPERTS = SHAPES["qwen3-30b-a3b"]
+Q4_K_BLOCK, Q4_K_BYTES = 256, 144
 NORMAL, CONTROL, UNUSED = 1, 3, 5  # kinds of tokens
 
 
@@ -26,22 +31,25 @@ def byte_tokens():
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
-def metadata(layers, n_vocab):
+def metadata(shape, layers, n_vocab):
     tokens = ["<|endoftext|>", *byte_tokens(), "th"]
     kinds = [CONTROL] + [NORMAL] * (len(tokens) - 1) + [UNUSED] * (n_vocab - len(tokens))
     tokens += [f"[PAD{i}]" for i in range(len(tokens), n_vocab)]
+    arch = "qwen3moe" if "num_experts" in shape else "llama"
     sizes = {
-        "block_count": layers, "context_length": SHAPE["max_position_embeddings"], "embedding_length": SHAPE["hidden_size"],
-        "feed_forward_length": SHAPE["intermediate_size"], "attention.head_count": SHAPE["num_attention_heads"],
-        "attention.head_count_kv": SHAPE["num_key_value_heads"], "attention.key_length": SHAPE["head_dim"],
-        "attention.value_length": SHAPE["head_dim"], "expert_count": SHAPE["num_experts"],
-        "expert_used_count": SHAPE["num_experts_per_tok"], "expert_feed_forward_length": SHAPE["moe_intermediate_size"],
+        "block_count": layers, "context_length": shape["max_position_embeddings"], "embedding_length": shape["hidden_size"],
+        "feed_forward_length": shape["intermediate_size"], "attention.head_count": shape["num_attention_heads"],
+        "attention.head_count_kv": shape["num_key_value_heads"], "attention.key_length": shape["head_dim"],
+        "attention.value_length": shape["head_dim"],
     }  # fmt: skip
+    if arch == "qwen3moe":
+        sizes |= {"expert_count": shape["num_experts"], "expert_used_count": shape["num_experts_per_tok"],
+                  "expert_feed_forward_length": shape["moe_intermediate_size"]}
     return {
-        "general.architecture": "qwen3moe",
-        **{f"qwen3moe.{key}": ("u32", value) for key, value in sizes.items()},
-        "qwen3moe.attention.layer_norm_rms_epsilon": ("f32", 1e-6),
-        "qwen3moe.rope.freq_base": ("f32", SHAPE["rope_theta"]),
+        "general.architecture": arch,
+        **{f"{arch}.{key}": ("u32", value) for key, value in sizes.items()},
+        f"{arch}.attention.layer_norm_rms_epsilon": ("f32", 1e-6),
+        f"{arch}.rope.freq_base": ("f32", shape["rope_theta"]),
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
         "tokenizer.ggml.tokens": tokens,
@@ -52,23 +60,38 @@ def metadata(layers, n_vocab):
     }
 
 
-def shapes(layers, n_vocab):
-    hidden, head = SHAPE["hidden_size"], SHAPE["head_dim"]
-    q, kv = SHAPE["num_attention_heads"] * head, SHAPE["num_key_value_heads"] * head
-    n, width = SHAPE["num_experts"], SHAPE["moe_intermediate_size"]
-    of_layer = {
-        "attn_norm": (hidden,), "attn_q": (q, hidden), "attn_k": (kv, hidden), "attn_v": (kv, hidden), "attn_q_norm": (head,),
-        "attn_k_norm": (head,), "attn_output": (hidden, q), "ffn_norm": (hidden,), "ffn_gate_inp": (n, hidden),
-        "ffn_gate_exps": (n, width, hidden), "ffn_up_exps": (n, width, hidden), "ffn_down_exps": (n, hidden, width),
-    }  # fmt: skip
+def tensor_shapes(shape, layers, n_vocab):
+    hidden, head = shape["hidden_size"], shape["head_dim"]
+    q, kv = shape["num_attention_heads"] * head, shape["num_key_value_heads"] * head
+    of_layer = {"attn_norm": (hidden,), "attn_q": (q, hidden), "attn_k": (kv, hidden), "attn_v": (kv, hidden),
+                "attn_output": (hidden, q), "ffn_norm": (hidden,)}
+    if "num_experts" in shape:
+        n, width = shape["num_experts"], shape["moe_intermediate_size"]
+        of_layer |= {"attn_q_norm": (head,), "attn_k_norm": (head,), "ffn_gate_inp": (n, hidden),
+                     "ffn_gate_exps": (n, width, hidden), "ffn_up_exps": (n, width, hidden), "ffn_down_exps": (n, hidden, width)}
+    else:
+        width = shape["intermediate_size"]
+        of_layer |= {"ffn_gate": (width, hidden), "ffn_up": (width, hidden), "ffn_down": (hidden, width)}
     ends = {"token_embd": (n_vocab, hidden), "output_norm": (hidden,), "output": (n_vocab, hidden)}
-    return {f"{name}.weight": shape for name, shape in ends.items()} | {
-        f"blk.{i}.{name}.weight": shape for i in range(layers) for name, shape in of_layer.items()}
+    return {f"{name}.weight": size for name, size in ends.items()} | {
+        f"blk.{i}.{name}.weight": size for i in range(layers) for name, size in of_layer.items()}
 
 
-def data(name, size):
+def q4_k(size):
+    """Blocks of random codes and scales, the same 4,096 ones again and again."""
+    blocks = bytearray(random.Random(1).randbytes(4096 * Q4_K_BYTES))
+    for at in range(0, len(blocks), Q4_K_BYTES):
+        blocks[at:at + 4] = struct.pack("<ee", 1e-4, 1e-3)  # of the scales and of the minima
+    while size > 0:
+        yield bytes(blocks[:size])
+        size -= len(blocks)
+
+
+def data(name, kind, size):
     if "norm" in name:
         yield b"\0\0\x80\x3f" * (size // 4)  # ones, which change nothing
+    elif kind == "Q4_K":
+        yield from q4_k(size)
     elif "ffn_gate_inp" in name:  # float32, as in published files
         halves, words = b"".join(noise_of(name, size // 2, noise())), bytearray(size)
         words[2::4], words[3::4] = halves[0::2], halves[1::2]
@@ -81,17 +104,25 @@ def data(name, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--dense", action="store_true")
+    parser.add_argument("--layers", type=int, help="default: 4, with --dense 46")
     parser.add_argument("--vocab", type=int, default=16384)
     args = parser.parse_args()
+    shape = DENSE if args.dense else EXPERTS
+    layers = args.layers or (shape["num_hidden_layers"] if args.dense else 4)
     tensors = {}
-    for name, shape in shapes(args.layers, args.vocab).items():
-        is_float = len(shape) == 1 or "ffn_gate_inp" in name
-        tensors[name] = ("F32" if is_float else "BF16", shape, math.prod(shape) * (4 if is_float else 2))
+    for name, size in tensor_shapes(shape, layers, args.vocab).items():
+        n = math.prod(size)
+        if len(size) == 1 or "ffn_gate_inp" in name:
+            tensors[name] = ("F32", size, 4 * n)
+        elif args.dense:
+            tensors[name] = ("Q4_K", size, n // Q4_K_BLOCK * Q4_K_BYTES)
+        else:
+            tensors[name] = ("BF16", size, 2 * n)
     with open(args.out, "wb") as file:
-        file.write(gguf_header(metadata(args.layers, args.vocab), tensors))
-        for name, (_, _, size) in tensors.items():
-            file.writelines(data(name, size))
+        file.write(gguf_header(metadata(shape, layers, args.vocab), tensors))
+        for name, (kind, _, size) in tensors.items():
+            file.writelines(data(name, kind, size))
             file.write(padding(size))
 
 

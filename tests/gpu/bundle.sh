@@ -31,7 +31,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 to=$scratch/$name
 
-mkdir -p "$to"/{bin,lib,deploy,docs,proto,tests/gpu,tests/bench,tests/cluster/data,tests/golden}
+mkdir -p "$to"/{bin,lib,deploy,docs,proto,tests/gpu,tests/bench,tests/checkpoints,tests/cluster/data,tests/golden}
 for program in "${programs[@]}"; do strip -o "$to/bin/$program" "$bin/$program"; done
 # Libraries of every Ubuntu are not packed, and neither is CUDA, which must fit the machine's driver.
 (cd "$bin" && PYTHONPATH=$root/deploy/images python3 - "${programs[@]}" <<'END'
@@ -52,7 +52,8 @@ cp -r "$root/docs/shapes" "$to/docs/"
 cp -r "$root/tests/golden/data" "$to/tests/golden/"
 protoc -I "$root/proto" --include_imports --descriptor_set_out="$to/proto/descriptors.binpb" \
   stagecoach/v1/inference.proto
-cp "$root"/tests/bench/{random_checkpoint,grammar_schema,bombs,bomb_requests,gap_listener,recovery}.py "$to/tests/bench/"
+cp "$root"/tests/bench/{random_checkpoint,random_gguf,grammar_schema,bombs,bomb_requests,gap_listener,recovery}.py "$to/tests/bench/"
+cp "$root/tests/checkpoints/gguf_file.py" "$to/tests/checkpoints/"
 cp "$root"/tests/cluster/{stopped_thread,polling,faults,harness,protos,packed_protos,recovery,workload}.py "$to/tests/cluster/"
 cp "$root"/tests/cluster/{lost_stages,broken_links,proxied,toxiproxy,health}.py "$to/tests/cluster/"
 cp "$root"/tests/cluster/data/tools.jinja "$to/tests/cluster/data/"

@@ -14,12 +14,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
 DEMO = ROOT / "deploy" / "demo-model"
 RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
+RANDOM_GGUF = ROOT / "tests" / "bench" / "random_gguf.py"
 LIKE = {"mistral-7b": "mistral", "mistral-7b-files": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt",
-        "opt-13b": "opt", "gemma2-27b": "gemma2", "gpt-oss-20b": "gpt-oss", "gpt-oss-120b": "gpt-oss",
+        "opt-13b": "opt", "gemma2-27b": "gemma2", "gemma2-27b-shape": "gemma2", "llama-26b-q4_k": "llama3",
+        "gpt-oss-20b": "gpt-oss", "gpt-oss-120b": "gpt-oss",
         "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe", "gemma-4-31b": "gemma4", "glm-4.7-flash": "glm4-moe-lite"}
 PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json"
              for name in ("gpt-oss-20b", "gpt-oss-120b", "qwen3.6-27b", "qwen3.6-35b-a3b", "gemma-4-31b", "glm-4.7-flash")}
-CHECKPOINTS = {"gemma2-27b": 54.5e9, "mistral-7b-files": 14.5e9}  # bytes
+CHECKPOINTS = {"gemma2-27b": 54.5e9, "mistral-7b-files": 14.5e9, "llama-26b-q4_k": 14.8e9}  # bytes
+GGUF, GGUF_FILE = "llama-26b-q4_k", "model.gguf"
 # Golden models that GPUs refuse (common/model/device_support.cpp).
 CPU_ONLY = {"deepseek-v2", "gemma4-e", "llama4", "llama4-dense", "nemotron-h", "nemotron-h-moe"}
 
@@ -70,11 +73,19 @@ class Models:
                 free = shutil.disk_usage(self._work).free
                 if free < 1.02 * CHECKPOINTS[name]:
                     raise RuntimeError(f"{name} takes {CHECKPOINTS[name] / 1e9:.1f} GB; {self._work} has {free / 1e9:.1f} GB free")
-            shape = ("--config", PUBLISHED[name]) if name in PUBLISHED else ("--shape", name.removesuffix("-files"))
-            run_to_the_end([sys.executable, RANDOM_CHECKPOINT, GOLDEN / LIKE[name], folder,
-                            *(() if self._smoke else shape), *(() if has_weights else ("--config-only",))])
+            self._write(name, folder)
             done.touch()
-        return folder
+        return folder / GGUF_FILE if (folder / GGUF_FILE).exists() else folder
+
+    def _write(self, name, folder):
+        if name == GGUF and not self._smoke:
+            folder.mkdir(parents=True)
+            run_to_the_end([sys.executable, RANDOM_GGUF, folder / GGUF_FILE, "--dense"])
+            return
+        named = name.removesuffix("-files").removesuffix("-shape")
+        shape = ("--config", PUBLISHED[name]) if name in PUBLISHED else ("--shape", named)
+        run_to_the_end([sys.executable, RANDOM_CHECKPOINT, GOLDEN / LIKE[name], folder, *(() if self._smoke else shape),
+                        *(() if name in CHECKPOINTS else ("--config-only",))])
 
     def for_tokens(self):
         """Names of models whose weights give meaningful tokens."""

@@ -15,7 +15,7 @@ sys.path.append(str(ROOT / "tests" / "cluster"))
 from polling import seconds_until
 
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "experts", "families",
-         "fp8_kv", "preemption", "gemma2_27b", "kill", "stop", "start", "kernels"}
+         "fp8_kv", "packed", "preemption", "gemma2_27b", "kill", "stop", "start", "kernels"}
 
 
 @pytest.fixture(scope="module")
