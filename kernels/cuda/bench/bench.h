@@ -183,5 +183,7 @@ class Bench {
 };
 
 void BenchFp8(Bench& bench);
+void BenchExperts(Bench& bench);
+void BenchPackedExperts(Bench& bench);
 
 }  // namespace stagecoach::kernels

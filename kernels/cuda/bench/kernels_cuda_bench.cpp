@@ -4,7 +4,8 @@
 // Qwen3-Next-80B-A3B for attention sinks and delta nets.
 //
 //   kernels_cuda_bench [--device N]
-//                      [--only gemm|packed|fp8|gated|attention|cliff|recurrent|kv|experts|rest]
+//                      [--only gemm|packed|fp8|gated|attention|cliff|recurrent|kv|experts|
+//                              packed-experts|rest]
 //                      [--batch-invariant] [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
@@ -403,150 +404,6 @@ void BenchKvCopies(Bench& bench) {
   }
 }
 
-struct ExpertLayer {
-  const char* name;
-  int32_t n_experts, n_used, hidden, width;
-};
-
-void BenchRouting(Bench& bench, const ExpertLayer& layer, int32_t rows) {
-  Ops& ops = bench.ops();
-  const auto n = static_cast<size_t>(rows), hidden = static_cast<size_t>(layer.hidden);
-  std::vector<Matrix> routers;
-  for (int i = 0; i < 8; ++i) routers.push_back(bench.RandomMatrix(layer.n_experts, layer.hidden));
-  const Buffer x = bench.Random(n * hidden, DType::kF32), normed = bench.Random(n * hidden, kType);
-  const Buffer weight = bench.Random(hidden, DType::kF32);
-  const Buffer logits = bench.Random(n * static_cast<size_t>(layer.n_experts), DType::kF32);
-  const Buffer experts = *ops.Allocate(n * static_cast<size_t>(layer.n_used) * sizeof(int32_t));
-  const Buffer weights = *ops.Allocate(n * static_cast<size_t>(layer.n_used) * sizeof(float));
-  std::vector<std::function<void()>> calls;
-  for (const Matrix& router : routers) {
-    calls.push_back([&] {
-      ops.NormRoute({.x = x.As<float>(),
-                     .weight = weight.As<float>(),
-                     .bias = nullptr,
-                     .out = {normed.data.get(), kType},
-                     .n_rows = rows,
-                     .width = layer.hidden,
-                     .kind = NormKind::kRms,
-                     .eps = 1e-5f,
-                     .add_to_out = false},
-                    {.x = {normed.data.get(), kType},
-                     .w = &router,
-                     .bias = nullptr,
-                     .y = logits.As<float>(),
-                     .n_rows = rows,
-                     .add_to_y = false},
-                    {.logits = logits.As<float>(),
-                     .experts = experts.As<int32_t>(),
-                     .weights = weights.As<float>(),
-                     .n_tokens = rows,
-                     .n_experts = layer.n_experts,
-                     .n_used = layer.n_used,
-                     .over_used = true});
-    });
-  }
-  bench.Line(fmt::format("norm, router, route {} rows {}", layer.name, rows), bench.Seconds(calls),
-             layer.n_experts * hidden * kElement + n * hidden * (4 + kElement), 0);
-}
-
-// Rows that choose experts at random.
-class ExpertRows {
- public:
-  ExpertRows(Ops& ops, const ExpertLayer& layer, int32_t n_tokens, uint32_t seed)
-      : n_tokens_(n_tokens) {
-    std::mt19937 random(seed);
-    std::vector<int32_t> order(static_cast<size_t>(layer.n_experts)), chosen;
-    for (size_t e = 0; e < order.size(); ++e) order[e] = static_cast<int32_t>(e);
-    for (int32_t t = 0; t < n_tokens; ++t) {
-      std::shuffle(order.begin(), order.end(), random);
-      chosen.insert(chosen.end(), order.begin(), order.begin() + layer.n_used);
-    }
-    experts_ = *ops.Allocate(chosen.size() * sizeof(int32_t));
-    ops.Upload(chosen.data(), experts_.data.get(), chosen.size() * sizeof(int32_t));
-    std::sort(chosen.begin(), chosen.end());
-    n_distinct_ = std::unique(chosen.begin(), chosen.end()) - chosen.begin();
-  }
-
-  int32_t n_tokens() const { return n_tokens_; }
-  const int32_t* experts() const { return experts_.As<int32_t>(); }
-  int64_t n_distinct() const { return n_distinct_; }
-
- private:
-  int32_t n_tokens_;
-  Buffer experts_;
-  int64_t n_distinct_;
-};
-
-// Compares some rows of a large call with the same rows alone.
-void CheckExperts(Bench& bench, const ExpertRows& rows, size_t hidden, float* out,
-                  const std::function<void(const ExpertRows&, int32_t, int32_t)>& run) {
-  Ops& ops = bench.ops();
-  for (const int32_t row : {0, rows.n_tokens() / 2, rows.n_tokens() - 1}) {
-    float* const at = out + static_cast<size_t>(row) * hidden;
-    std::vector<std::vector<float>> results;
-    for (const bool is_alone : {false, true}) {
-      std::vector<float> result(hidden, 0);
-      ops.Upload(result.data(), at, hidden * sizeof(float));
-      run(rows, is_alone ? row : 0, is_alone ? 1 : rows.n_tokens());
-      ops.Download(at, result.data(), hidden * sizeof(float));
-      results.push_back(result);
-    }
-    double error = 0, size = 0;
-    for (size_t i = 0; i < hidden; ++i) {
-      error += std::abs(static_cast<double>(results[0][i]) - results[1][i]);
-      size += std::abs(static_cast<double>(results[1][i]));
-    }
-    SC_CHECK(error < 0.01 * size);
-  }
-}
-
-void BenchExperts(Bench& bench, const ExpertLayer& layer) {
-  constexpr int32_t kMostTokens = 16384;
-  Ops& ops = bench.ops();
-  std::vector<Matrix> up, down;
-  for (int32_t e = 0; e < layer.n_experts; ++e) {
-    up.push_back(bench.RandomMatrix(2 * layer.width, layer.hidden));
-    down.push_back(bench.RandomMatrix(layer.hidden, layer.width));
-  }
-  const auto n_used = static_cast<size_t>(layer.n_used), hidden = static_cast<size_t>(layer.hidden);
-  const Buffer x = bench.Random(kMostTokens * hidden, kType);
-  const Buffer out = bench.Random(kMostTokens * hidden, DType::kF32);
-  const Buffer weights = bench.Random(kMostTokens * n_used, DType::kF32);
-  const Buffer scratch = *ops.Allocate(ops.ExpertScratchBytes(
-      {kMostTokens, layer.n_experts, layer.n_used, layer.hidden, layer.width}));
-  // Rows [first, first + n) of `rows`.
-  const auto run = [&](const ExpertRows& rows, int32_t first, int32_t n) {
-    const auto at = static_cast<size_t>(first);
-    ops.ExpertMlp({.x = {x.As<uint16_t>() + at * hidden, kType},
-                   .experts = rows.experts() + at * n_used,
-                   .weights = weights.As<float>() + at * n_used,
-                   .up = up,
-                   .down = down,
-                   .out = out.As<float>() + at * hidden,
-                   .scratch = scratch.data.get(),
-                   .n_tokens = n,
-                   .n_used = layer.n_used,
-                   .kind = Activation::kSilu});
-  };
-  for (const int32_t rows : {1, 16, 256, 4096}) BenchRouting(bench, layer, rows);
-  for (const int32_t n_tokens : {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16384}) {
-    std::vector<ExpertRows> rows;
-    double n_distinct = 0;
-    const int n_calls = n_tokens <= 16 ? 8 : 2;
-    for (int i = 0; i < n_calls; ++i) {
-      rows.emplace_back(ops, layer, n_tokens, static_cast<uint32_t>(i));
-      n_distinct += static_cast<double>(rows.back().n_distinct()) / n_calls;
-    }
-    CheckExperts(bench, rows.front(), hidden, out.As<float>(), run);
-    std::vector<std::function<void()>> calls;
-    for (const ExpertRows& some : rows) calls.push_back([&] { run(some, 0, n_tokens); });
-    const double weights_of_expert = 3.0 * layer.hidden * layer.width;
-    bench.Line(fmt::format("experts {} rows {}", layer.name, n_tokens), bench.Seconds(calls),
-               n_distinct * weights_of_expert * kElement + n_tokens * hidden * (kElement + 8),
-               2.0 * n_tokens * layer.n_used * weights_of_expert);
-  }
-}
-
 void BenchRest(Bench& bench, int32_t rows) {
   constexpr int32_t kHidden = 4096, kWidth = 14336, kVocab = 32768;
   Ops& ops = bench.ops();
@@ -604,9 +461,9 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option(
-      "--only", only,
-      "gemm, packed, fp8, gated, attention, fp8-cache, cliff, recurrent, kv, experts or rest");
+  app.add_option("--only", only,
+                 "gemm, packed, fp8, gated, attention, fp8-cache, cliff, recurrent, kv, experts, "
+                 "packed-experts or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -669,10 +526,8 @@ int Main(int argc, char** argv) {
     }
   }
   if (only.empty() || only == "kv") BenchKvCopies(bench);
-  if (only.empty() || only == "experts") {
-    BenchExperts(bench, {"Qwen3-30B-A3B", 128, 8, 2048, 768});
-    BenchExperts(bench, {"Mixtral-8x7B", 8, 2, 4096, 14336});
-  }
+  if (only.empty() || only == "experts") BenchExperts(bench);
+  if (only.empty() || only == "packed-experts") BenchPackedExperts(bench);
   if (only.empty() || only == "rest") {
     for (const int32_t rows : {1, 64, 256, 8192}) BenchRest(bench, rows);
   }

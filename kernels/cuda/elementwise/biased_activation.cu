@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 #include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/elementwise/activated.h"
+#include "kernels/cuda/elementwise/gated.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -20,13 +20,6 @@ struct BiasedParams {
   ClampedGlu clamped;
   ExpertBias bias;
 };
-
-template <bool kExact>
-__device__ __forceinline__ float ClampedGluOf(float gate, float up, const ClampedGlu& glu) {
-  const float g = fminf(gate, glu.limit);
-  const float u = fminf(fmaxf(up, -glu.limit), glu.limit);
-  return g * Sigmoid<kExact>(glu.slope * g) * (1.0f + u);
-}
 
 // Grid: x covers the columns, y the rows.
 template <typename T, int kN>
@@ -52,8 +45,7 @@ __global__ void BiasedActivateKernel(const BiasedParams p) {
     }
 #pragma unroll
     for (int e = 0; e < kN; ++e) {
-      gate[e] = p.clamped.limit > 0 ? ClampedGluOf<kExact>(gate[e], up[e], p.clamped)
-                                    : ActivatedBy<kExact>(p.kind, gate[e]) * up[e];
+      gate[e] = GatedBy<kExact>(p.kind, p.clamped, gate[e], up[e]);
     }
     StoreFloats<kN>(gate, static_cast<T*>(p.out) + row * p.width + i);
   }

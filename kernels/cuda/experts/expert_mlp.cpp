@@ -64,17 +64,16 @@ CombineArgs Combining(const ExpertMlpArgs& args, const ExpertCall& call) {
 }  // namespace
 
 cudaError_t ExpertMlpOfTiles(const Stream& stream, const ExpertMlpArgs& args,
-                             MultiplyTiles multiply) {
+                             const TileProducts& products) {
   const ExpertCall call(args);
   const ExpertScratch& at = call.layout;
   GroupPairsArgs grouping = Grouping(args, call);
-  grouping.tile_rows = HopperGroupedTileRows(call.n_pairs, call.n_experts);
+  grouping.tile_rows = products.tile_rows;
   grouping.tiles = call.At<RowTile>(at.groups);
   void* const sorted_x = call.At<void>(at.sorted_x);
   const Act up_out(call.At<void>(at.up), call.dtype);
   const Act activated(call.At<void>(at.activation), call.dtype);
   const Act y(call.At<void>(at.y), call.dtype);
-  const bool is_plain = IsPlain(args);
 
   cudaError_t error = GroupPairs(stream, grouping);
   if (error != cudaSuccess) return error;
@@ -83,7 +82,8 @@ cudaError_t ExpertMlpOfTiles(const Stream& stream, const ExpertMlpArgs& args,
                             .out = sorted_x,
                             .n_tokens = args.n_tokens,
                             .n_used = args.n_used,
-                            .width = call.hidden});
+                            .width = call.hidden,
+                            .order = products.x_order});
   if (error != cudaSuccess) return error;
   HopperGroupedArgs gemm{.x = {sorted_x, call.dtype},
                          .maps = nullptr,
@@ -94,11 +94,11 @@ cudaError_t ExpertMlpOfTiles(const Stream& stream, const ExpertMlpArgs& args,
                          .n_tiles = grouping.n_tiles,
                          .max_tiles = static_cast<int32_t>(at.max_groups),
                          .tile_rows = grouping.tile_rows,
-                         .y = is_plain ? activated : up_out,
-                         .gated = is_plain,
+                         .y = products.activates ? activated : up_out,
+                         .gated = products.activates,
                          .kind = args.kind};
-  error = multiply(ExpertProduct::kUp, gemm);
-  if (error == cudaSuccess && !is_plain) {
+  error = products.multiply(ExpertProduct::kUp, gemm);
+  if (error == cudaSuccess && !products.activates) {
     error = ActivateExperts(stream, args, call, grouping.order);
   }
   if (error != cudaSuccess) return error;
@@ -107,7 +107,7 @@ cudaError_t ExpertMlpOfTiles(const Stream& stream, const ExpertMlpArgs& args,
   gemm.cols = call.width;
   gemm.y = y;
   gemm.gated = false;
-  error = multiply(ExpertProduct::kDown, gemm);
+  error = products.multiply(ExpertProduct::kDown, gemm);
   if (error != cudaSuccess) return error;
   CombineArgs combining = Combining(args, call);
   combining.y = y;
@@ -153,6 +153,41 @@ cudaError_t ExpertMlpOfGroups(const Stream& stream, const ExpertMlpArgs& args,
   return CombineExperts(stream, Combining(args, call));
 }
 
+cudaError_t ExpertMlpOfPairs(const Stream& stream, const ExpertMlpArgs& args,
+                             MultiplyGroups multiply) {
+  const ExpertCall call(args);
+  const Act activated(call.At<void>(call.layout.activation), call.dtype);
+  GroupedGemmArgs gemm{.x = args.x.data,
+                       .dtype = call.dtype,
+                       .weights = nullptr,
+                       .rows = 2 * call.width,
+                       .cols = call.hidden,
+                       .groups = nullptr,
+                       .n_groups = nullptr,
+                       .max_groups = call.n_pairs,
+                       .x_rows = nullptr,
+                       .x_divisor = args.n_used,
+                       .y_rows = nullptr,
+                       .y = activated};
+  cudaError_t error = multiply(ExpertProduct::kUp, gemm);
+  if (error != cudaSuccess) return error;
+  gemm.x = activated.data;
+  gemm.rows = call.hidden;
+  gemm.cols = call.width;
+  gemm.x_divisor = 1;
+  gemm.y = {call.At<void>(call.layout.y), DType::kF32};
+  error = multiply(ExpertProduct::kDown, gemm);
+  if (error != cudaSuccess) return error;
+  return CombineExperts(stream, Combining(args, call));
+}
+
+TileProducts GroupedProducts(const ExpertMlpArgs& args, MultiplyTiles multiply) {
+  return {.multiply = multiply,
+          .tile_rows = HopperGroupedTileRows(args.n_tokens * args.n_used,
+                                             static_cast<int32_t>(args.down.size())),
+          .activates = IsPlain(args)};
+}
+
 bool SuitTiles(const Stream& stream, const ExpertMlpArgs& args, std::span<const Matrix> up,
                std::span<const Matrix> down) {
   const bool is_gated = IsPlain(args);
@@ -179,10 +214,11 @@ cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const voi
   };
   // For a model always one of the two, whatever the number of rows: they round differently.
   if (SuitTiles(stream, args, args.up, args.down)) {
-    return ExpertMlpOfTiles(stream, args, [&](ExpertProduct product, HopperGroupedArgs gemm) {
+    const auto multiply = [&](ExpertProduct product, HopperGroupedArgs gemm) {
       gemm.maps = ExpertTableMaps(table(product), args.up.size());
       return HopperGroupedGemm(stream, gemm);
-    });
+    };
+    return ExpertMlpOfTiles(stream, args, GroupedProducts(args, multiply));
   }
   return ExpertMlpOfGroups(stream, args, [&](ExpertProduct product, GroupedGemmArgs gemm) {
     gemm.weights = table(product);

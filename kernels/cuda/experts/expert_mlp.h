@@ -7,6 +7,7 @@
 #include "kernels/cuda/device/scratch_layout.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/hopper/hopper_grouped.h"
+#include "kernels/cuda/packed/input_order.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
@@ -33,11 +34,25 @@ using MultiplyGroups = absl::FunctionRef<cudaError_t(ExpertProduct, const Groupe
 cudaError_t ExpertMlpOfGroups(const Stream& stream, const ExpertMlpArgs& args,
                               MultiplyGroups multiply);
 
-// The same with Hopper's grouped GEMMs. The caller of `multiply` leaves `maps` to it. Two kernels
+// The same for so few rows that HardlyShareExperts. Nothing is grouped: GroupedGemmArgs has no
+// groups, and row i is that of pair i, which the matrix args.experts[i] multiplies. kUp adds biases
+// and activates, too.
+cudaError_t ExpertMlpOfPairs(const Stream& stream, const ExpertMlpArgs& args,
+                             MultiplyGroups multiply);
+
+// The same with grouped GEMMs for Hopper. The caller of `multiply` leaves `maps` to it. Two kernels
 // or more lie between the one that made the tiles and the product.
 using MultiplyTiles = absl::FunctionRef<cudaError_t(ExpertProduct, const HopperGroupedArgs&)>;
+struct TileProducts {
+  MultiplyTiles multiply;
+  int32_t tile_rows;
+  bool activates;                           // kUp adds biases and activates, too
+  InputOrder x_order = InputOrder::kPlain;  // of the inputs of kUp
+};
 cudaError_t ExpertMlpOfTiles(const Stream& stream, const ExpertMlpArgs& args,
-                             MultiplyTiles multiply);
+                             const TileProducts& products);
+// For products by HopperGroupedGemm.
+TileProducts GroupedProducts(const ExpertMlpArgs& args, MultiplyTiles multiply);
 // Whether Hopper's grouped GEMMs multiply matrices like these in these calls.
 bool SuitTiles(const Stream& stream, const ExpertMlpArgs& args, std::span<const Matrix> up,
                std::span<const Matrix> down);

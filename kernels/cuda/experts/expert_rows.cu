@@ -154,6 +154,39 @@ __global__ void SortRowsKernel(const SortRowsArgs p) {
   }
 }
 
+// The same, with the pairs of each chunk in another order: a thread moves a chunk.
+template <InputOrder kOrder>
+__global__ void SortChunksKernel(const SortRowsArgs p) {
+  WaitForPrevious();
+  LetNextStart();
+  const int64_t row = blockIdx.x;
+  const int32_t n = p.width / 8;
+  const uint4* const from = static_cast<const uint4*>(p.x.data) + row * n;
+  const int32_t* const places = p.places + row * p.n_used;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x) * 4; i < n;
+       i += static_cast<int32_t>(blockDim.x) * 4) {
+    uint32_t pairs[16];
+#pragma unroll
+    for (int piece = 0; piece < 4; ++piece) {
+      const uint4 four = from[i + piece];
+      pairs[4 * piece] = four.x;
+      pairs[4 * piece + 1] = four.y;
+      pairs[4 * piece + 2] = four.z;
+      pairs[4 * piece + 3] = four.w;
+    }
+    for (int32_t j = 0; j < p.n_used; ++j) {
+      uint4* const to = static_cast<uint4*>(p.out) + int64_t{places[j]} * n + i;
+#pragma unroll
+      for (int piece = 0; piece < 4; ++piece) {
+        const PieceOrder order = OrderOfPiece(kOrder, piece);
+        to[piece] =
+            make_uint4(pairs[order.first], pairs[order.first + order.step],
+                       pairs[order.first + 2 * order.step], pairs[order.first + 3 * order.step]);
+      }
+    }
+  }
+}
+
 // One CTA per row. A thread adds kN columns at a time.
 template <typename T, int kN>
 __global__ void CombineKernel(const CombineArgs p) {
@@ -264,8 +297,15 @@ cudaError_t SelectGroups(const Stream& stream, const SelectGroupsArgs& args) {
 
 cudaError_t SortRows(const Stream& stream, const SortRowsArgs& args) {
   SC_CHECK(args.width % 8 == 0 && args.x.dtype != DType::kF32);
-  return Launch<&SortRowsKernel>(
-      stream, {.grid = dim3(static_cast<unsigned>(args.n_tokens)), .block = 256}, args);
+  const dim3 grid(static_cast<unsigned>(args.n_tokens));
+  if (args.order == InputOrder::kPlain) {
+    return Launch<&SortRowsKernel>(stream, {.grid = grid, .block = 256}, args);
+  }
+  SC_CHECK(args.width % kChunkCols == 0);
+  const LaunchShape shape{.grid = grid, .block = 128};
+  return args.order == InputOrder::kByEight
+             ? Launch<&SortChunksKernel<InputOrder::kByEight>>(stream, shape, args)
+             : Launch<&SortChunksKernel<InputOrder::kByFour>>(stream, shape, args);
 }
 
 cudaError_t CombineExperts(const Stream& stream, const CombineArgs& args) {

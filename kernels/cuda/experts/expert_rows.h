@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/scratch_layout.h"
+#include "kernels/cuda/packed/input_order.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
@@ -63,6 +64,7 @@ struct SortRowsArgs {
   const int32_t* places;  // [n_tokens, n_used]
   void* out;              // [n_tokens * n_used, width]
   int32_t n_tokens, n_used, width;
+  InputOrder order = InputOrder::kPlain;  // of out; others need a multiple of 32 columns
 };
 cudaError_t SortRows(const Stream& stream, const SortRowsArgs& args);
 

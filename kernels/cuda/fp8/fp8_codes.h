@@ -1,8 +1,8 @@
 // e4m3 codes in registers, four in a word.
 #pragma once
 
+#include "kernels/cuda/device/pairs.h"
 #include "kernels/cuda/fp8/fp8_part.h"
-#include "kernels/cuda/packed/packed_codes.h"
 
 namespace stagecoach::kernels::cuda {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/scratch_layout.h"
+#include "kernels/cuda/hopper/grouped_unit.h"
 #include "kernels/cuda/hopper/hopper_gemm_kernel.h"
 #include "kernels/cuda/hopper/hopper_grouped_ways.h"
 
@@ -32,25 +33,6 @@ struct GroupedStore {
   int32_t n_rows;  // the row after the last one to store
   int32_t n_outputs;
   Activation activation;
-};
-
-// The work of a CTA at a time: a tile of rows and a tile of outputs. Tiles of a run that have the
-// same outputs come one after the other, so that they read their weights at about the same time.
-struct GroupedUnit {
-  int matrix;
-  int row, end;  // in the sorted rows
-  int output;
-
-  __device__ __forceinline__ GroupedUnit(const RowTile& tile, int unit, int n_across, int tile_rows,
-                                         int tile_outputs) {
-    const int within = unit - tile.first_tile * n_across;
-    const int n_down = (tile.n_rows + tile_rows - 1) / tile_rows;
-    const int first = within % n_down * tile_rows;
-    matrix = tile.matrix;
-    row = tile.first_row + first;
-    end = row + min(tile_rows, tile.n_rows - first);
-    output = within / n_down * tile_outputs;
-  }
 };
 
 // kBeside: CTAs of a cluster, which have the same rows and adjacent outputs. Each copies a part of

@@ -67,6 +67,7 @@ struct FromRegisters;
   struct FromRegisters<F16, n, rows> {                                                   \
     using Op = cute::SM90::GMMA::MMA_64x##n##x16_F32F16F16_RS<Major::K, Major::major>;   \
   };
+STAGECOACH_WGMMA(16, false, K)
 STAGECOACH_WGMMA(32, false, K)
 STAGECOACH_WGMMA(64, false, K)
 STAGECOACH_WGMMA(128, false, K)

@@ -48,9 +48,19 @@ struct GroupedPackedArgs {
   int64_t tiles_at;      // bytes from a matrix's memory to the part's tiles
   int32_t first_output;  // of the part
   int32_t most_rows;     // that a group can have
+  // In place of gemm.groups: row i is a group, of the matrix experts[i]. x has a row for each
+  // gemm.x_divisor of them.
+  const int32_t* experts = nullptr;
+  // The first half of the outputs are gates of the second: y [., gemm.rows / 2] of x's type. Both
+  // are rounded to it before.
+  bool is_gated = false;
+  Activation activation = Activation::kSilu;
+  ClampedGlu clamped = {};
+  const float* bias = nullptr;  // [matrices, gemm.rows], added before the activation; or null
 };
 
-// x has 16 bits. A row's result has the bits of FewRowsBF16 and FewRowsF16.
+// x has 16 bits. A row's result has the bits of FewRowsBF16 and FewRowsF16. REQUIRES: if gated, the
+// part is the whole matrix
 cudaError_t GroupedFewRowsBF16(const Stream& stream, const GroupedPackedArgs& args);
 cudaError_t GroupedFewRowsF16(const Stream& stream, const GroupedPackedArgs& args);
 

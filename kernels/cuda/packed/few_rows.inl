@@ -4,7 +4,7 @@
 #include "kernels/cuda/device/mma.h"
 #include "kernels/cuda/device/shared_memory.h"
 #include "kernels/cuda/device/warp.h"
-#include "kernels/cuda/elementwise/activated.h"
+#include "kernels/cuda/elementwise/gated.h"
 #include "kernels/cuda/gemm/row_norm_kernel.h"
 #include "kernels/cuda/packed/few_rows.h"
 #include "kernels/cuda/packed/packed_codes.h"
@@ -256,11 +256,13 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   const unsigned char* tiles = p.w.tiles;
   int first_row = static_cast<int>(blockIdx.x) * kRows;
   int n_rows = min(p.n_rows - first_row, kRows);
+  const float* bias = nullptr;  // of the matrix of a group
   if constexpr (kGrouped) {
     WaitForPrevious();  // a kernel made the groups
-    if (static_cast<int>(blockIdx.x) >= *params.groups.n_groups) return;
-    const RowGroup group = params.groups.groups[blockIdx.x];
+    if (!params.groups.Has(static_cast<int>(blockIdx.x))) return;
+    const RowGroup group = params.groups.Group(static_cast<int>(blockIdx.x));
     tiles = params.groups.TilesOf(group.matrix);
+    if (params.groups.bias != nullptr) bias = params.groups.bias + int64_t{group.matrix} * p.w.rows;
     first_row = group.first_row;
     n_rows = group.n_rows;
   }
@@ -377,10 +379,20 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
       float sum = 0;
 #pragma unroll
       for (int v = 0; v < kWarps; ++v) sum += partial[v][row][of_tile];
-      if (is_gate) {
-        gate = ActivatedBy</*kExact=*/false>(fused.activation, ToFloat(FromFloat<T>(sum)));
+      const float rounded = ToFloat(FromFloat<T>(sum));
+      if (kGrouped && fused.is_gated) {
+        const int half = is_gate ? 0 : p.w.rows / 2;
+        const float value = bias == nullptr ? rounded : rounded + bias[half + output];
+        if (is_gate) {
+          gate = value;
+        } else {
+          *y = FromFloat<T>(
+              GatedBy</*kExact=*/false>(fused.activation, params.groups.clamped, gate, value));
+        }
+      } else if (is_gate) {
+        gate = ActivatedBy</*kExact=*/false>(fused.activation, rounded);
       } else if (fused.is_gated) {
-        *y = FromFloat<T>(gate * ToFloat(FromFloat<T>(sum)));
+        *y = FromFloat<T>(gate * rounded);
       } else if (p.y_is_float) {
         *float_y = before + sum;
       } else {
@@ -434,7 +446,8 @@ cudaError_t FewRows(const Stream& stream, const FusedProduct& fused) {
 template <typename T>
 cudaError_t GroupedFewRows(const Stream& stream, const GroupedPackedArgs& args) {
   static_assert(kMaxSkinnyRows == 16);
-  const FusedProduct fused{.product = ProductOf(args)};
+  const FusedProduct fused{
+      .product = ProductOf(args), .is_gated = args.is_gated, .activation = args.activation};
   const int64_t n_groups = args.gemm.max_groups;
   return args.most_rows <= 8 ? LaunchFewRows<T, 1, true>(stream, fused, n_groups, GroupsOf(args))
                              : LaunchFewRows<T, 2, true>(stream, fused, n_groups, GroupsOf(args));

@@ -3,7 +3,7 @@
 namespace stagecoach::kernels::cuda {
 
 bool SuitsHopperRows(const Stream& stream, const PackedPart& part) {
-  return stream.is_hopper && part.form != PackedForm::kFp8 && part.cols % kBlockCols == 0;
+  return stream.is_hopper && part.cols % kBlockCols == 0;
 }
 
 int32_t MostHopperRows(const PackedPart& part) { return Is8Bit(part.form) ? 256 : 512; }

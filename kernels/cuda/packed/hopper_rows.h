@@ -15,8 +15,7 @@ struct HopperRowsWay {
   int32_t n_parts = 0;  // CTAs of a cluster, which split the blocks of inputs; 0: chosen, at most 8
 };
 
-// Whether this build and the device have the kernel, and it takes the part: not FP8, and whole
-// blocks.
+// Whether this build and the device have the kernel, and it takes the part: whole blocks.
 bool SuitsHopperRows(const Stream& stream, const PackedPart& part);
 
 // Beyond this number of rows, expanded weights are faster.

@@ -18,13 +18,13 @@
 #include "kernels/cuda/hopper/hopper_ptx.h"
 #include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/hopper/wgmma.h"
+#include "kernels/cuda/packed/hopper_operand.h"
 #include "kernels/cuda/packed/hopper_rows.h"
 #include "kernels/cuda/packed/packed_codes.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kGroupThreads = 128;  // of a warpgroup
 constexpr int kMostParts = 8;
 
 struct HopperRowsParams {
@@ -61,17 +61,6 @@ struct RowsTile {
   static_assert(kRows * kSumStride * 4 <= (200 << 10));
 };
 
-struct RingTurn {
-  int at = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Next(int n) {
-    if (++at == n) {
-      at = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // The operand of 64 outputs of which the warp has 16, for the four steps of 16 inputs of unit u of
 // a block. kScaled: values are scaled and rounded; else they are codes less zeros.
 template <typename Type, typename T, bool kScaled>
@@ -99,25 +88,10 @@ __device__ __forceinline__ void Operand(const unsigned char* unit, int lane, int
       uint32_t pairs[4];
       codes[step][half].template Pairs<!kScaled>(j, r, scales.minus_zero[r], pairs);
       uint32_t pair = pairs[0];
-      if constexpr (kScaled) {
-        const float scale = scales.scale[r][kHasHalves ? step : 0];
-        float offset = 0;
-        if constexpr (IsShifted(kForm)) {
-          offset = scale * ToFloat(T{static_cast<uint16_t>(scales.minus_zero[r])});
-        }
-        if constexpr (HasMinima(kForm)) offset -= scales.minimum[r];
-        pair = PackPair<T>(fmaf(scale, ToFloat(T{static_cast<uint16_t>(pair)}), offset),
-                           fmaf(scale, ToFloat(T{static_cast<uint16_t>(pair >> 16)}), offset));
-      }
+      if constexpr (kScaled) pair = ScaledPair(pair, scales, r, step);
       a[2 * j + step][i % 4] = pair;
     }
   }
-}
-
-// The compiler must not move the making of `a` across this.
-__device__ __forceinline__ void FenceOperand(uint32_t (&a)[4][4]) {
-#pragma unroll
-  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 
 // Adds the sums of all parts at an address of shared memory.
@@ -374,40 +348,6 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   }
 }
 
-// As WithPackedType, without FP8.
-template <typename Call>
-cudaError_t WithRowsType(const PackedPart& part, const Call& call) {
-  using enum PackedForm;
-  switch (part.form) {
-    case kInt4:
-      if (part.group_shift == 2) return call(PackedType<kInt4, 2>{});
-      if (part.group_shift == 3) return call(PackedType<kInt4, 3>{});
-      return call(PackedType<kInt4, kAnyShift>{});
-    case kInt5:
-      return call(PackedType<kInt5, kAnyShift>{});
-    case kInt8:
-      if (part.group_shift == 2) return call(PackedType<kInt8, 2>{});
-      if (part.group_shift == 3) return call(PackedType<kInt8, 3>{});
-      return call(PackedType<kInt8, kAnyShift>{});
-    case kMxFp4:
-      return call(PackedType<kMxFp4, kAnyShift>{});
-    case kQ4K:
-      return call(PackedType<kQ4K, kAnyShift>{});
-    case kQ5K:
-      return call(PackedType<kQ5K, kAnyShift>{});
-    case kQ6K:
-      return call(PackedType<kQ6K, kAnyShift>{});
-    case kIQ4NL:
-      return call(PackedType<kIQ4NL, kAnyShift>{});
-    case kIQ4XS:
-      return call(PackedType<kIQ4XS, kAnyShift>{});
-    case kNvFp4:
-      return call(PackedType<kNvFp4, kAnyShift>{});
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
-
 // A launch in clusters of n_parts CTAs.
 struct ClusterLaunch {
   cudaLaunchAttribute attributes[2] = {};
@@ -469,9 +409,7 @@ int64_t ShareOut(const MostClusters& most_clusters, HopperRowsParams& params) {
 
 template <typename Type, typename T, typename Tile>
 cudaError_t LaunchHopperRows(const Stream& stream, HopperRowsParams& params, LaunchShape& shape) {
-  constexpr bool kGrouped =
-      (Type::kForm == PackedForm::kInt4 || Type::kForm == PackedForm::kInt8) &&
-      Type::kGroupShift >= 2;
+  constexpr bool kGrouped = Type::kGroupShift >= 2;
   constexpr auto kKernel = &HopperRowsKernel<Type, T, Tile, kGrouped>;
   static const cudaError_t allowed = cudaFuncSetAttribute(
       kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
@@ -495,7 +433,7 @@ cudaError_t RunHopperRows(const Stream& stream, const FusedProduct& fused, int32
   LaunchShape shape{.grid = dim3(1, static_cast<unsigned>(CeilDiv(product.n_rows, Tile::kRows))),
                     .block = Tile::kThreads,
                     .shared_bytes = stream.block_shared_bytes};
-  return WithRowsType(product.w, [&](auto type) {
+  return WithPackedType(product.w, [&](auto type) {
     return LaunchHopperRows<decltype(type), T, Tile>(stream, params, shape);
   });
 }

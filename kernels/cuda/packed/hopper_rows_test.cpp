@@ -33,6 +33,8 @@ const std::vector<Shape>& Shapes() {
       {Grouped(kInt8, DType::kBF16, 128), 272, 2304},
       {Grouped(kInt8, DType::kF32, 32, true), 128, 512},
       {Grouped(kInt8, DType::kF16, 0), 40, 512},
+      {Fp8Blocks(), 272, 768},
+      {Grouped(kFp8, DType::kF32, 32), 136, 512},
       {MxFp4Encoding(), 264, 768},
       {NvFp4Encoding(), 264, 768},
       {kQ4_0, 130, 512},

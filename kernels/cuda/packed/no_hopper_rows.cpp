@@ -1,4 +1,5 @@
 // Stubs for builds without Hopper's own instructions.
+#include "kernels/cuda/packed/hopper_experts.h"
 #include "kernels/cuda/packed/hopper_rows.h"
 
 namespace stagecoach::kernels::cuda {
@@ -14,6 +15,18 @@ cudaError_t HopperRowsBF16(const Stream&, const FusedProduct&, const HopperRowsW
 }
 
 cudaError_t HopperRowsF16(const Stream&, const FusedProduct&, const HopperRowsWay&) {
+  return cudaErrorInvalidValue;
+}
+
+bool SuitsHopperExperts(const Stream&, const PackedPart&, bool) { return false; }
+
+int32_t HopperExpertsTileRows(int32_t, int32_t) { return kHopperExpertsTileRows[0]; }
+
+cudaError_t HopperExpertsBF16(const Stream&, const HopperExpertsArgs&) {
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t HopperExpertsF16(const Stream&, const HopperExpertsArgs&) {
   return cudaErrorInvalidValue;
 }
 

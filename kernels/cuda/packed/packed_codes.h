@@ -7,58 +7,12 @@
 // and one multiplication corrects the exponent's bias; this holds for subnormal codes, too.
 #pragma once
 
-#include <bit>
-#include <type_traits>
-
 #include "common/encoding/blocks.h"
 #include "kernels/cuda/device/numbers.h"
+#include "kernels/cuda/device/pairs.h"
 #include "kernels/cuda/packed/packed_layout.h"
 
 namespace stagecoach::kernels::cuda {
-
-template <typename T>
-inline constexpr bool kIsBF16 = std::is_same_v<T, BF16>;
-
-constexpr uint32_t BothHalves(uint32_t half) { return half << 16 | half; }
-
-#ifdef STAGECOACH_EMULATED_CUDA
-template <typename T, typename Call>
-uint32_t OnHalves(uint32_t a, uint32_t b, const Call& call) {
-  const auto value = [](uint32_t pair, int shift) {
-    return ToFloat(T{static_cast<uint16_t>(pair >> shift)});
-  };
-  return PackPair<T>(call(value(a, 0), value(b, 0)), call(value(a, 16), value(b, 16)));
-}
-template <typename T>
-uint32_t AddPairs(uint32_t a, uint32_t b) {
-  return OnHalves<T>(a, b, [](float x, float y) { return x + y; });
-}
-template <typename T>
-uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
-  return OnHalves<T>(a, b, [](float x, float y) { return x * y; });
-}
-#else
-template <typename T>
-__device__ __forceinline__ uint32_t AddPairs(uint32_t a, uint32_t b) {
-  uint32_t sum;
-  if constexpr (kIsBF16<T>) {  // compute capability 8 has no other addition of bfloat16
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
-  } else {
-    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
-  }
-  return sum;
-}
-template <typename T>
-__device__ __forceinline__ uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
-  uint32_t product;
-  if constexpr (kIsBF16<T>) {
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
-  } else {
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  }
-  return product;
-}
-#endif
 
 // 128 or 1024 in both halves: a code fits into the mantissa below.
 template <typename T>
@@ -81,28 +35,6 @@ inline constexpr uint32_t kUsualZero = kForm == PackedForm::kInt4   ? 8
                                        : kForm == PackedForm::kQ6K  ? 32
                                        : IsIQ4(kForm)               ? 127
                                                                     : 0;
-
-// (x & mask) | bits, as one instruction.
-__device__ __forceinline__ uint32_t AndOr(uint32_t x, uint32_t mask, uint32_t bits) {
-#if defined(__CUDA_ARCH__)
-  uint32_t result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
-  return result;
-#else
-  return (x & mask) | bits;
-#endif
-}
-
-// n: 0 to 31
-__device__ __forceinline__ uint32_t RotateRight(uint32_t x, int n) {
-#if defined(__CUDA_ARCH__)
-  return __funnelshift_r(x, x, static_cast<unsigned>(n));
-#else
-  return std::rotr(x, n);
-#endif
-}
-
-constexpr uint32_t ShiftRight(uint32_t x, int n) { return n >= 0 ? x >> n : x << -n; }
 
 // FP8 codes 0 to 3 in a word: codes 0 and 1 have sign and magnitude where bfloat16 has them, in the
 // low and the high half (bits 15, and 10 to 4). Codes 2 and 3 take the bits between: the sign bit
@@ -134,10 +66,15 @@ struct UnitCodes {
     }
   }
 
-  // Brings pair p of every four to the place of the first. Not for FP8.
+  // Brings pair p of every four to the place of the first.
   __device__ __forceinline__ void Turn(int p) {
-    static_assert(kForm != PackedForm::kFp8);
-    if constexpr (Is8Bit(kForm)) {
+    if constexpr (kForm == PackedForm::kFp8) {
+#pragma unroll
+      for (uint4& words : low) {
+        words.x = Fp8First(p < 2 ? words.x : words.y, p % 2 != 0);
+        words.z = Fp8First(p < 2 ? words.z : words.w, p % 2 != 0);
+      }
+    } else if constexpr (Is8Bit(kForm)) {
       const unsigned bytes = 0x10u + 0x22u * static_cast<unsigned>(p);
 #pragma unroll
       for (uint4& words : low) {
@@ -224,10 +161,17 @@ struct UnitCodes {
     const uint32_t high = __byte_perm(kValues[2], kValues[3], of_eight);
     return __byte_perm(low, high, 0x3210u | (codes & 0x8888u) >> 1);
   }
+  // The second pair of a word of FP8 codes, at the place of the first.
+  static __device__ __forceinline__ uint32_t Fp8Second(uint32_t word) {
+    return AndOr(word << 4, 0x80f080f0u, word >> 4 & 0x07000700u);
+  }
+  static __device__ __forceinline__ uint32_t Fp8First(uint32_t word, bool is_second) {
+    return is_second ? Fp8Second(word) : word;
+  }
   static __device__ __forceinline__ void Fp8Pairs(uint32_t word, uint32_t& first,
                                                   uint32_t& second) {
     first = word & 0x87f087f0u;
-    second = AndOr(word << 4, 0x80f080f0u, word >> 4 & 0x07000700u);
+    second = Fp8Second(word);
     if constexpr (!kIsBF16<T>) {
       first = (first & 0x80008000u) | (first & 0x07f007f0u) << 3;
       second = (second & 0x80008000u) | (second & 0x07f007f0u) << 3;
@@ -319,6 +263,9 @@ struct BlockScales {
       } else if constexpr (HasSubScales(kForm)) {
         d_[r] = ToFloat(F16{*reinterpret_cast<const uint16_t*>(header + 2 * row)});
         bytes_[r] = *reinterpret_cast<const uint4*>(header + 32 + 16 * row);
+      } else if constexpr (kForm == PackedForm::kMxFp4) {
+        const uint2 bytes = *reinterpret_cast<const uint2*>(header + kBlockChunks * row);
+        bytes_[r] = make_uint4(bytes.x, bytes.y, 0, 0);
       } else {
         scales_[r] = header + row * part.row_stride;
         zeros_[r] = header + part.zeros_at + row * (kBlockChunks >> shift_);
@@ -354,6 +301,9 @@ struct BlockScales {
           scale[r][half] = kForm == PackedForm::kNvFp4 ? TimesFp8Byte(d_[r], word, byte)
                                                        : TimesBiasedByte(d_[r], word, byte);
         }
+      } else if constexpr (kForm == PackedForm::kMxFp4) {
+        const uint32_t exponent = (i < 4 ? bytes_[r].x : bytes_[r].y) >> (8 * (i % 4)) & 0xff;
+        scale[r][0] = __uint_as_float(max(exponent << 23, 0x00400000u));  // 2^-127 is not normal
       } else {
         const int group = i >> shift_;
         scale[r][0] = PlainScale(scales_[r], group);
@@ -367,10 +317,6 @@ struct BlockScales {
  private:
   __device__ __forceinline__ float PlainScale(const unsigned char* scales, int at) const {
     if constexpr (kForm == PackedForm::kFp8) return reinterpret_cast<const float*>(scales)[at];
-    if constexpr (kForm == PackedForm::kMxFp4) {
-      const uint32_t exponent = scales[at];  // 2^-127 is not a normal number
-      return __uint_as_float(max(exponent << 23, 0x00400000u));
-    }
     if (kMayHaveZeros && kind_ == ScaleKind::kF32) {
       return reinterpret_cast<const float*>(scales)[at];
     }

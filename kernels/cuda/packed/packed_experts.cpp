@@ -10,8 +10,10 @@
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/experts/expert_mlp.h"
 #include "kernels/cuda/experts/expert_rows.h"
+#include "kernels/cuda/experts/few_tokens.h"
 #include "kernels/cuda/fp8/fp8_part.h"
 #include "kernels/cuda/packed/expand.h"
+#include "kernels/cuda/packed/hopper_experts.h"
 
 namespace stagecoach::kernels::cuda {
 
@@ -54,20 +56,31 @@ absl::StatusOr<PackedExperts::Weights> PackedExperts::WeightsOf(std::span<const 
                  .cols = first.cols};
 }
 
+namespace {
+
+cudaError_t MultiplyFewRows(const Stream& stream, const GroupedPackedArgs& args) {
+  switch (args.gemm.dtype) {
+    case DType::kBF16:
+      return GroupedFewRowsBF16(stream, args);
+    case DType::kF16:
+      return GroupedFewRowsF16(stream, args);
+    default:
+      return GroupedPlainPackedProduct(stream, args);
+  }
+}
+
+}  // namespace
+
 cudaError_t PackedExperts::Multiply(const Weights& weights, GroupedGemmArgs gemm,
                                     int32_t most_rows) const {
   gemm.weights = weights.table;
   if (weights.places.empty()) return GroupedGemm(*stream_, gemm);
   for (const PackedPlace& place : weights.places) {
-    const GroupedPackedArgs args{.gemm = gemm,
-                                 .w = place.part,
-                                 .tiles_at = weights.TilesAt(place),
-                                 .first_output = place.first_row,
-                                 .most_rows = most_rows};
-    const auto multiply = gemm.dtype == DType::kF32    ? GroupedPlainPackedProduct
-                          : gemm.dtype == DType::kBF16 ? GroupedFewRowsBF16
-                                                       : GroupedFewRowsF16;
-    const cudaError_t error = multiply(*stream_, args);
+    const cudaError_t error = MultiplyFewRows(*stream_, {.gemm = gemm,
+                                                         .w = place.part,
+                                                         .tiles_at = weights.TilesAt(place),
+                                                         .first_output = place.first_row,
+                                                         .most_rows = most_rows});
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -80,6 +93,8 @@ absl::Status PackedExperts::Run(const ExpertMlpArgs& args) {
   SC_ASSIGN_OR_RETURN(const Weights down, WeightsOf(args.down, args.x.dtype));
   const int64_t n_pairs = int64_t{args.n_tokens} * args.n_used;
   const bool all_packed = !up.places.empty() && !down.places.empty();
+  if (SuitPairs(args, up, down)) return RunPairs(args, up, down);
+  if (!batch_invariant_ && SuitTiles(args, up, down)) return RunTiles(args, up, down);
   if (all_packed && !batch_invariant_ && args.x.dtype != DType::kF32 &&
       n_pairs > kMostPackedRows * static_cast<int64_t>(args.up.size())) {
     return RunExpanded(args, up, down);
@@ -91,6 +106,69 @@ absl::Status PackedExperts::Run(const ExpertMlpArgs& args) {
                                                       gemm, most_rows);
                                     }),
                   "ExpertMlp");
+}
+
+bool PackedExperts::SuitPairs(const ExpertMlpArgs& args, const Weights& up, const Weights& down) {
+  // Tiles of 16 outputs have gates only, or none.
+  return HardlyShareExperts(args) && args.x.dtype != DType::kF32 && up.places.size() == 1 &&
+         down.places.size() == 1 && up.rows % (2 * kTileRows) == 0;
+}
+
+absl::Status PackedExperts::RunPairs(const ExpertMlpArgs& args, const Weights& up,
+                                     const Weights& down) {
+  const auto multiply = [&](ExpertProduct product, GroupedGemmArgs gemm) {
+    const Weights& weights = product == ExpertProduct::kUp ? up : down;
+    gemm.weights = weights.table;
+    GroupedPackedArgs call{.gemm = gemm,
+                           .w = weights.places[0].part,
+                           .tiles_at = weights.TilesAt(weights.places[0]),
+                           .first_output = 0,
+                           .most_rows = 1,
+                           .experts = args.experts};
+    if (product == ExpertProduct::kUp) {
+      call.is_gated = true;
+      call.activation = args.kind;
+      call.clamped = args.clamped;
+      call.bias = args.up_bias;
+    }
+    return MultiplyFewRows(*stream_, call);
+  };
+  return ToStatus(ExpertMlpOfPairs(*stream_, args, multiply), "ExpertMlp");
+}
+
+bool PackedExperts::SuitTiles(const ExpertMlpArgs& args, const Weights& up,
+                              const Weights& down) const {
+  return stream_->groups_gemms && args.x.dtype != DType::kF32 && up.places.size() == 1 &&
+         down.places.size() == 1 &&
+         SuitsHopperExperts(*stream_, up.places[0].part, /*gated=*/true) &&
+         SuitsHopperExperts(*stream_, down.places[0].part, /*gated=*/false);
+}
+
+absl::Status PackedExperts::RunTiles(const ExpertMlpArgs& args, const Weights& up,
+                                     const Weights& down) {
+  const PackedPart &up_part = up.places[0].part, &down_part = down.places[0].part;
+  const auto multiply = [&](ExpertProduct product, const HopperGroupedArgs& gemm) {
+    const Weights& weights = product == ExpertProduct::kUp ? up : down;
+    HopperExpertsArgs call{.gemm = gemm,
+                           .w = weights.places[0].part,
+                           .weights = weights.table,
+                           .tiles_at = weights.TilesAt(weights.places[0])};
+    if (product == ExpertProduct::kUp) {
+      call.y_order = OrderOfLanes(down_part.form);
+      call.clamped = args.clamped;
+      call.bias = args.up_bias;
+    }
+    return args.x.dtype == DType::kBF16 ? HopperExpertsBF16(*stream_, call)
+                                        : HopperExpertsF16(*stream_, call);
+  };
+  return ToStatus(
+      ExpertMlpOfTiles(*stream_, args,
+                       {.multiply = multiply,
+                        .tile_rows = HopperExpertsTileRows(args.n_tokens * args.n_used,
+                                                           static_cast<int32_t>(args.up.size())),
+                        .activates = true,
+                        .x_order = OrderOfLanes(up_part.form)}),
+      "ExpertMlp");
 }
 
 namespace {
@@ -167,14 +245,14 @@ absl::Status PackedExperts::RunExpanded(const ExpertMlpArgs& args, const Weights
                           .selected_groups = call.At<RowGroup>(call.layout.selected),
                           .selected_tiles = call.At<RowTile>(call.layout.selected),
                           .n_selected = call.At<int32_t>(call.layout.n_selected)};
-  if (SuitTiles(*stream_, args, up_slots, down_slots)) {
+  if (cuda::SuitTiles(*stream_, args, up_slots, down_slots)) {
     const auto multiply = [&](ExpertProduct product, HopperGroupedArgs gemm) {
       select.tiles = std::exchange(gemm.tiles, select.selected_tiles);
       select.n_groups = std::exchange(gemm.n_tiles, select.n_selected);
       gemm.maps = ExpertTableMaps(table(product), up_slots.size());
       return in_turns(product, select, [&] { return HopperGroupedGemm(*stream_, gemm); });
     };
-    return ToStatus(ExpertMlpOfTiles(*stream_, args, multiply), "ExpertMlp");
+    return ToStatus(ExpertMlpOfTiles(*stream_, args, GroupedProducts(args, multiply)), "ExpertMlp");
   }
   const auto multiply = [&](ExpertProduct product, GroupedGemmArgs gemm) {
     select.groups = std::exchange(gemm.groups, select.selected_groups);

@@ -1,8 +1,10 @@
 // Experts whose weights stay quantized on the GPU (Ops::ExpertMlp).
 //
-// With few rows per expert, products read the packed weights, once per 16 rows (few_rows.h). With
-// more, the weights of some experts at a time are expanded to 16 bits, and the usual grouped GEMMs
-// multiply them.
+// With so few rows that hardly two share an expert, nothing is grouped (ExpertMlpOfPairs). With
+// more, products on Hopper read the packed weights for any number of rows (hopper_experts.h), if
+// these kernels take the matrices. Otherwise few rows per expert read the packed weights, once per
+// 16 rows (few_rows.h). With more, the weights of some experts at a time are expanded to 16 bits,
+// and the usual grouped GEMMs multiply them.
 #pragma once
 
 #include "absl/status/status.h"
@@ -42,6 +44,11 @@ class PackedExperts {
   // dtype: of activations, and so of matrices that are not packed
   absl::StatusOr<Weights> WeightsOf(std::span<const Matrix> matrices, DType dtype);
   cudaError_t Multiply(const Weights& weights, GroupedGemmArgs gemm, int32_t most_rows) const;
+  static bool SuitPairs(const ExpertMlpArgs& args, const Weights& up, const Weights& down);
+  absl::Status RunPairs(const ExpertMlpArgs& args, const Weights& up, const Weights& down);
+  // Whether hopper_experts.h computes the call.
+  bool SuitTiles(const ExpertMlpArgs& args, const Weights& up, const Weights& down) const;
+  absl::Status RunTiles(const ExpertMlpArgs& args, const Weights& up, const Weights& down);
   absl::Status RunExpanded(const ExpertMlpArgs& args, const Weights& up, const Weights& down);
 
   const Stream* const stream_;

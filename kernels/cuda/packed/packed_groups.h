@@ -17,12 +17,21 @@ struct PackedGroups {
   const int32_t* x_rows = nullptr;
   int32_t x_divisor = 1;
   const int32_t* y_rows = nullptr;
+  const int32_t* experts = nullptr;
+  ClampedGlu clamped = {};
+  const float* bias = nullptr;
 
+  // Whether there is a group i. It is known when the previous kernel is done.
+  __device__ __forceinline__ bool Has(int i) const { return experts != nullptr || i < *n_groups; }
+  __device__ __forceinline__ RowGroup Group(int i) const {
+    return experts != nullptr ? RowGroup{experts[i], i, 1} : groups[i];
+  }
   __device__ __forceinline__ bool is_on() const { return weights != nullptr; }
   __device__ __forceinline__ const unsigned char* TilesOf(int matrix) const {
     return static_cast<const unsigned char*>(weights[matrix]) + tiles_at;
   }
   __device__ __forceinline__ int RowOfX(int row) const {
+    if (experts != nullptr) return row / x_divisor;
     return x_rows == nullptr ? row : x_rows[row] / x_divisor;
   }
   __device__ __forceinline__ int RowOfY(int row) const {
@@ -38,7 +47,10 @@ inline PackedGroups GroupsOf(const GroupedPackedArgs& args) {
           .n_groups = gemm.n_groups,
           .x_rows = gemm.x_rows,
           .x_divisor = gemm.x_divisor,
-          .y_rows = gemm.y_rows};
+          .y_rows = gemm.y_rows,
+          .experts = args.experts,
+          .clamped = args.clamped,
+          .bias = args.bias};
 }
 
 // The product of each group, as far as it is the same for all of them.
@@ -50,7 +62,7 @@ inline PackedProduct ProductOf(const GroupedPackedArgs& args) {
           .y = static_cast<unsigned char*>(y.data) +
                static_cast<size_t>(args.first_output) * DTypeBytes(y.dtype),
           .n_rows = args.most_rows,
-          .y_stride = args.gemm.rows,
+          .y_stride = args.is_gated ? args.gemm.rows / 2 : args.gemm.rows,
           .add_to_y = false,
           .y_is_float = y.dtype == DType::kF32};
 }

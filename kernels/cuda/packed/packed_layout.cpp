@@ -61,6 +61,7 @@ bool KeepsPacked(const Encoding& encoding, int32_t cols) {
   if (IsGgufBlock(encoding.code))
     return !HasSubScales(FormFor(encoding.code)) || cols % kBlockCols == 0;
   if (encoding.code == Code::kNvFp4) return true;
+  if (encoding.code == Code::kMxFp4) return encoding.group == kChunkCols;
   const int32_t group = encoding.group;
   return group == 0 || group == 32 || group == 64 || group == 128 || group % kBlockCols == 0;
 }

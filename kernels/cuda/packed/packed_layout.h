@@ -19,6 +19,7 @@
 // 16 rows share are there once. A group of more than 256 inputs repeats its scale in each block.
 //   Q4_K, Q5_K: {scale f16, minimum f16} [16], {8 scales, 8 minima} [16], bytes.
 //   Q6_K: {scale f16} [16], {16 scales, biased by 128} [16], bytes.
+//   MXFP4: {8 scales} [16], exponents.
 //   IQ4_XS: {scale f16} [16], {8 scales, biased by 128} [16], bytes.
 //   NVFP4: {the matrix's scale f32, 12 bytes of nothing}, {16 scales e4m3} [16]. A tile has rows of
 //     one matrix only.
