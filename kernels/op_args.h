@@ -194,7 +194,7 @@ struct RopeAppendArgs {
   bool norms_all_heads = false;
   QueryScaling query_scaling = {};  // of q, after the rotation
   bool norms_v = false;  // each head of v has an RMS norm without a weight; norm_kind is kRms
-  // Other layouts of qkv's rows. With kNone, only on CPUs, nothing is written into the cache.
+  // Other layouts of qkv's rows. With kNone, nothing is written into the cache.
   KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
 };
 
@@ -254,7 +254,7 @@ struct ActivationArgs {
   Activation kind;
   bool gated;
   ClampedGlu clamped = {};  // on: in place of `kind`, if gated
-  // CPUs only, if not gated: out = act(x) * up. Row t of up begins at up + t * up_stride.
+  // If not gated: out = act(x) * up. Row t of up begins at up + t * up_stride.
   const float* up = nullptr;
   int64_t up_stride = 0;
 };

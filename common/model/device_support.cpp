@@ -11,11 +11,8 @@ namespace {
 // They follow one plan of a step, which is made for the model's usual heads. Other sizes take a
 // kernel without a plan.
 constexpr int32_t kTileHeadDims = 64, kMaxTileHeadDim = 256;
-
-bool SharesKeys(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(),
-                     [](const LayerSpec& layer) { return layer.kv_source >= 0; });
-}
+// Kernels read 4 numbers of a layer's inputs at a time. They lie behind the hidden states.
+constexpr int32_t kInputsAlignment = 4;
 
 }  // namespace
 
@@ -31,10 +28,11 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
     return absl::UnimplementedError(
         fmt::format("{} with experts without gates runs on CPUs only", spec.architecture));
   }
-  if (SharesKeys(spec) || spec.layer_inputs.width > 0) {
-    return absl::UnimplementedError(fmt::format(
-        "{} with layers that share keys and values, or have inputs of their own, runs on CPUs only",
-        spec.architecture));
+  if (spec.layer_inputs.width > 0 && spec.hidden_size % kInputsAlignment != 0) {
+    return absl::UnimplementedError(
+        fmt::format("{} runs on CPUs only: its layers have inputs of their own, and its hidden "
+                    "size, {}, is no multiple of {}",
+                    spec.architecture, spec.hidden_size, kInputsAlignment));
   }
   if (const SoftmaxGroups& groups = spec.experts.softmax_groups;
       groups.n_groups > 1 || groups.factor != 1) {
@@ -46,8 +44,7 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (!layer.has_attention() || spec.latent) continue;
     const HeadShape heads = spec.heads(layer);
-    const bool is_other = heads.head_dim != spec.head_dim || heads.n_kv_heads != spec.n_kv_heads ||
-                          heads.kv_of_row != KvOfRow::kKeysAndValues;
+    const bool is_other = heads.head_dim != spec.head_dim || heads.n_kv_heads != spec.n_kv_heads;
     if (!is_other || heads.head_dim > kMaxTileHeadDim || heads.head_dim % kTileHeadDims != 0) {
       continue;
     }

@@ -373,7 +373,7 @@ class CudaOps final : public Ops {
     if (!PackedFused(&norm, gemm, &activation)) Ops::NormGemmActivate(norm, gemm, activation);
   }
   void RopeAppend(const RopeAppendArgs& args) override {
-    if (disturbance_.is_on()) {
+    if (disturbance_.is_on() && args.kv_of_row != KvOfRow::kNone) {
       Launch("RopeAppend", [&] { return disturbance_.FillNewBlocks(stream_, args); });
     }
     Launch("RopeAppend", [&] {

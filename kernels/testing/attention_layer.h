@@ -25,9 +25,13 @@ struct AttentionConfig {
   bool norms_all_heads = false;  // with rope_and_norm
   bool norms_v = false;          // with RMS norms of q and k
   QueryScaling query_scaling = {};
+  // Rows hold the heads that this names; with kNone, another row has appended keys and values.
+  KvOfRow kv_of_row = KvOfRow::kKeysAndValues;
 
   DType kv_dtype() const { return fp8_cache ? DType::kFp8 : dtype; }
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
+  // Of rows as RopeAppend and Attention get them.
+  int32_t row_width() const { return (n_heads + NKvVectors(kv_of_row) * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }
 };
 
@@ -131,23 +135,12 @@ class AttentionLayer {
         {.seqs = seqs, .new_blocks = blocks, .n_tokens = n_tokens, .n_padding = n_padding},
         step_.get());
     qkv.resize(qkv.size() + static_cast<size_t>(n_padding * config_.qkv_width()), 1.0f);
-    const Values in(ops_, qkv, config_.dtype);
-    ops_.RopeAppend({.qkv = in,
-                     .positions = step_->positions,
-                     .kv_slots = step_->groups[0].kv_slots,
-                     .rope = config_.rope_and_norm ? &rope_ : nullptr,
-                     .q_norm = config_.rope_and_norm ? q_norm_.f32() : nullptr,
-                     .k_norm = config_.rope_and_norm ? k_norm_.f32() : nullptr,
-                     .norm_kind = config_.norms_v ? NormKind::kRms : NormKind::kRmsPlusOne,
-                     .norm_eps = 1e-6f,
-                     .kv = kv(),
-                     .n_tokens = n_tokens + n_padding,
-                     .n_heads = config_.n_heads,
-                     .n_kv_heads = config_.n_kv_heads,
-                     .head_dim = config_.head_dim,
-                     .norms_all_heads = config_.norms_all_heads,
-                     .query_scaling = config_.query_scaling,
-                     .norms_v = config_.norms_v});
+    if (config_.kv_of_row == KvOfRow::kNone) {
+      const Values whole(ops_, qkv, config_.dtype);
+      Append(whole, n_tokens + n_padding, KvOfRow::kKeysAndValues);
+    }
+    const Values in(ops_, RowsOf(qkv), config_.dtype);
+    Append(in, n_tokens + n_padding, config_.kv_of_row);
     const size_t n_out = static_cast<size_t>(n_tokens * config_.out_width());
     const Values out(
         ops_, std::vector<float>(n_out + static_cast<size_t>(n_padding * config_.out_width()), NAN),
@@ -163,7 +156,8 @@ class AttentionLayer {
                     .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                     .softcap = config_.softcap,
                     .window = config_.window,
-                    .sinks = config_.has_sinks ? sinks_.f32() : nullptr});
+                    .sinks = config_.has_sinks ? sinks_.f32() : nullptr,
+                    .kv_of_row = config_.kv_of_row});
     std::vector<float> result = out.Get();
     result.resize(n_out);
     return result;
@@ -182,6 +176,33 @@ class AttentionLayer {
   }
 
  private:
+  void Append(Act rows, int32_t n_rows, KvOfRow kv_of_row) {
+    ops_.RopeAppend({.qkv = rows,
+                     .positions = step_->positions,
+                     .kv_slots = step_->groups[0].kv_slots,
+                     .rope = config_.rope_and_norm ? &rope_ : nullptr,
+                     .q_norm = config_.rope_and_norm ? q_norm_.f32() : nullptr,
+                     .k_norm = config_.rope_and_norm ? k_norm_.f32() : nullptr,
+                     .norm_kind = config_.norms_v ? NormKind::kRms : NormKind::kRmsPlusOne,
+                     .norm_eps = 1e-6f,
+                     .kv = kv(),
+                     .n_tokens = n_rows,
+                     .n_heads = config_.n_heads,
+                     .n_kv_heads = config_.n_kv_heads,
+                     .head_dim = config_.head_dim,
+                     .norms_all_heads = config_.norms_all_heads,
+                     .query_scaling = config_.query_scaling,
+                     .norms_v = config_.norms_v,
+                     .kv_of_row = kv_of_row});
+  }
+  // The first row_width numbers of each row of `qkv`, which is [T, qkv_width].
+  std::vector<float> RowsOf(const std::vector<float>& qkv) const {
+    std::vector<float> rows;
+    for (auto row = qkv.begin(); row != qkv.end(); row += config_.qkv_width()) {
+      rows.insert(rows.end(), row, row + config_.row_width());
+    }
+    return rows;
+  }
   static int32_t NormWidth(const AttentionConfig& config, int32_t n_heads) {
     return config.norms_all_heads ? n_heads * config.head_dim : config.head_dim;
   }

@@ -144,9 +144,8 @@ class StageModelImpl final : public StageModel {
       last_rows_.Choose(batch, *logit_rows);
     }
     const bool is_decode = static_cast<size_t>(batch.n_tokens) == batch.seqs.size();
-    const auto recording = is_decode && hidden == hidden_buffer()
-                               ? recordings_.lower_bound(batch.n_tokens)
-                               : recordings_.end();
+    const auto recording =
+        is_decode && hidden == hidden_buffer() ? RecordingFor(batch.n_tokens) : recordings_.end();
     if (recording != recordings_.end()) {
       kernels::StepBatch padded = batch;
       padded.n_padding = recording->first - batch.n_tokens;
@@ -189,6 +188,16 @@ class StageModelImpl final : public StageModel {
   }
 
  private:
+  using Recordings = std::map<int32_t, std::unique_ptr<kernels::Recording>>;
+
+  Recordings::const_iterator RecordingFor(int32_t n_rows) const {
+    // In a message, inputs of layers follow the hidden states of its rows; in a recording, also
+    // those of the padding.
+    const bool passes_inputs =
+        spec_.layer_inputs.width > 0 && !(options_.is_first && options_.is_last);
+    return passes_inputs ? recordings_.find(n_rows) : recordings_.lower_bound(n_rows);
+  }
+
   // Writes `rows` of the step to `out` [R, H], after the final norm.
   void TakeNormed(const float* hidden, std::span<const int32_t> rows, kernels::Act out) {
     const int32_t n_rows = static_cast<int32_t>(rows.size());
@@ -363,7 +372,16 @@ class StageModelImpl final : public StageModel {
                  .out = out,
                  .n_tokens = n_tokens});
     float* const projected = projected_.As<float>();
-    Gemm(embedded, weights_->input_project, projected, n_tokens, /*add_to_y=*/false);
+    kernels::ConstAct x = embedded;
+    if (act_dtype_ != DType::kF32) {
+      ops_->GatherRows({.x = embedded,
+                        .rows = nullptr,
+                        .out = layer_scratch_.normed,
+                        .n_rows = n_tokens,
+                        .width = spec_.hidden_size});
+      x = layer_scratch_.normed;
+    }
+    Gemm(x, weights_->input_project, projected, n_tokens, /*add_to_y=*/false);
     // The norm of the projection times hidden_size^-0.5 is that of the projection, with another
     // eps.
     const double eps = spec_.norm_eps * spec_.hidden_size;
@@ -523,7 +541,7 @@ class StageModelImpl final : public StageModel {
   std::vector<kernels::RopeTable> ropes_;  // by ModelSpec::ropes
   std::vector<kernels::Buffer> rope_buffers_;
   // Captured decode steps, by number of rows.
-  std::map<int32_t, std::unique_ptr<kernels::Recording>> recordings_;
+  Recordings recordings_;
   int32_t max_logit_rows_ = 0;
   uint64_t scratch_bytes_ = 0;
 };

@@ -154,8 +154,8 @@ struct DecodeBlock {
 
   __device__ __forceinline__ void LoadQueries(int32_t query, Tile& tile) const {
     const int32_t row = query / n_passes, pass = query % n_passes, n_rows = NRows(pass);
-    const T* const q = static_cast<const T*>(p.qkv) +
-                       (int64_t{row} * (p.n_heads + 2 * p.n_kv_heads) + FirstHead(pass)) * kDim;
+    const T* const q =
+        static_cast<const T*>(p.qkv) + (int64_t{row} * p.n_in_row + FirstHead(pass)) * kDim;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
       const int r = 8 * n + lane / 4;

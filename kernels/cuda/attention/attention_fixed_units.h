@@ -77,8 +77,7 @@ struct UnitMemory {
   __device__ __forceinline__ void LoadQueries(Tile& tile) const {
     const int g = static_cast<int>(threadIdx.x) % kWarpThreads / 4;
     const T* const q =
-        static_cast<const T*>(p.qkv) +
-        (int64_t{unit.row} * (p.n_heads + 2 * p.n_kv_heads) + unit.first_head) * kDim;
+        static_cast<const T*>(p.qkv) + (int64_t{unit.row} * p.n_in_row + unit.first_head) * kDim;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
       const int r = 8 * n + g;

@@ -44,7 +44,14 @@ TEST_CASE("FP8 cache: the same bits with windows, soft caps and sinks") {
 }
 
 TEST_CASE("FP8 cache: keys after rotation and norms, values after norms") {
-  const int32_t head_dim = GENERATE(64, 96, 128, 256);
+  const auto [head_dim, kv_of_row] =
+      GENERATE(table<int32_t, KvOfRow>({{64, KvOfRow::kKeysAndValues},
+                                        {96, KvOfRow::kKeysAndValues},
+                                        {128, KvOfRow::kKeysAndValues},
+                                        {256, KvOfRow::kKeysAndValues},
+                                        {64, KvOfRow::kKeysAsValues},
+                                        {96, KvOfRow::kNone},
+                                        {256, KvOfRow::kNone}}));
   const AttentionConfig config{.n_heads = 6,
                                .n_kv_heads = 2,
                                .head_dim = head_dim,
@@ -52,7 +59,8 @@ TEST_CASE("FP8 cache: keys after rotation and norms, values after norms") {
                                .fp8_cache = true,
                                .rope_and_norm = true,
                                .rotary_dim = GENERATE(0, 48),
-                               .norms_v = true};
+                               .norms_v = true,
+                               .kv_of_row = kv_of_row};
   const int32_t n = 50;
   const std::vector<float> qkv = RandomQkv(config, n, 5);
   const auto reference = MakeReferenceOps();

@@ -22,6 +22,7 @@ struct AttentionParams {
   Sinks sinks;
   int32_t block_table_stride;
   int32_t n_heads, n_kv_heads;
+  int32_t n_in_row;  // heads of a row of qkv
   KeyWindow window;
   int32_t unit_blocks;
   bool fixed_units;

@@ -162,8 +162,7 @@ struct PrefillBlock : PrefillItem {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
       const int32_t row = min(warp_row + 8 * n + g, n_rows - 1);
-      tile.q[n].Load(GlobalRow<T>{
-          RowOf<kDim>(static_cast<const T*>(p.qkv), row, p.n_heads + 2 * p.n_kv_heads)});
+      tile.q[n].Load(GlobalRow<T>{RowOf<kDim>(static_cast<const T*>(p.qkv), row, p.n_in_row)});
     }
   }
 

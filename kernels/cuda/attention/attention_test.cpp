@@ -80,6 +80,27 @@ TEST_CASE("Attention: normed values") {
                 50, {50, 1});
 }
 
+TEST_CASE("Attention: keys that are values, and rows with queries only") {
+  AttentionConfig config{.n_heads = 4,
+                         .n_kv_heads = 2,
+                         .head_dim = GENERATE(64, 256, 512),
+                         .window = 10,
+                         .rope_and_norm = true,
+                         .norms_v = true,
+                         .kv_of_row = GENERATE(KvOfRow::kKeysAsValues, KvOfRow::kNone)};
+  const bool batch_invariant = GENERATE(false, true);
+  CheckSequence(config, 18, {18, 17}, batch_invariant);  // the second one ends with a decode
+}
+
+TEST_CASE("Attention: rows with queries only, without tensor cores and with a part rotated") {
+  CheckSequence({.n_heads = 4,
+                 .dtype = GENERATE(DType::kF32, DType::kF16),
+                 .rope_and_norm = true,
+                 .rotary_dim = 32,
+                 .kv_of_row = KvOfRow::kNone},
+                18, {18, 17});
+}
+
 TEST_CASE("Attention: a long context") {
   const KeyWindow window = GENERATE(values<KeyWindow>({0, 300, {300, true}}));
   CheckSequence({.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .window = window}, 700, {700, 350});

@@ -98,8 +98,7 @@ struct Item : PrefillItem {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       // Rows beyond the last one repeat it; nothing is written for them.
-      LoadQuery(RowOf<kDim>(static_cast<const T*>(p.qkv), min(row + 8 * j, n_rows - 1),
-                            p.n_heads + 2 * p.n_kv_heads),
+      LoadQuery(RowOf<kDim>(static_cast<const T*>(p.qkv), min(row + 8 * j, n_rows - 1), p.n_in_row),
                 j, queries);
     }
     UnitState<T, kDim> unit;

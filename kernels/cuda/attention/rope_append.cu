@@ -28,20 +28,12 @@ struct RopeParams {
   float norm_eps;
   QueryScaling query_scaling;
   bool norms_v;
-  bool keys_as_values;
-};
+  // A row's heads: queries, keys, values. Values may have no place of their own in a row, and a row
+  // may have queries only.
+  int32_t n_all, n_in_row;
 
-// A row's heads: queries, keys, values. Values may have no place of their own in a row.
-struct RowHeads {
-  int n_all, n_in_row;
-
-  __device__ explicit RowHeads(const RopeParams& p)
-      : n_all(p.n_heads + 2 * p.n_kv_heads),
-        n_in_row(n_all - (p.keys_as_values ? p.n_kv_heads : 0)) {}
   // The head's place in the row.
-  __device__ int Place(const RopeParams& p, int head) const {
-    return head < n_in_row ? head : head - p.n_kv_heads;
-  }
+  __device__ int Place(int head) const { return head < n_in_row ? head : head - n_kv_heads; }
 };
 
 __device__ __forceinline__ float QueryScale(const RopeParams& p, int32_t position) {
@@ -235,10 +227,9 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
   const int64_t token = blockIdx.x;
   const int first = static_cast<int>(threadIdx.x) / kLanes;
   const int of_lane = static_cast<int>(threadIdx.x) % kLanes * kVector;
-  const RowHeads heads(p);
-  T* const row = static_cast<T*>(p.qkv) + token * heads.n_in_row * kDim + of_lane;
+  T* const row = static_cast<T*>(p.qkv) + token * p.n_in_row * kDim + of_lane;
   const int32_t slot = p.kv_slots[token];
-  const int n_kept = slot < 0 ? p.n_heads : heads.n_all;  // padding writes nothing to the cache
+  const int n_kept = slot < 0 ? p.n_heads : p.n_all;  // padding writes nothing to the cache
   const bool has_norms = p.q_norm != nullptr || p.k_norm != nullptr || p.norms_v;
   float cos[kVector], sin[kVector];
   const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
@@ -252,7 +243,7 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
     for (int i = 0; i < kAhead; ++i) {
       const int head = begin + i * kHeads + first;
       if (head >= n_kept) continue;
-      const T* const from = row + int64_t{heads.Place(p, head)} * kDim;
+      const T* const from = row + int64_t{p.Place(head)} * kDim;
       LoadFloats<kVector>(from, parts[i].low);
       LoadFloats<kVector>(from + kHalf, parts[i].high);
     }
@@ -316,9 +307,8 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   WaitForPrevious();
   const int64_t item = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarpThreads;
   if (item >= p.n_items) return;
-  const RowHeads heads(p);
-  const int64_t token = item / heads.n_all;
-  const int head = static_cast<int>(item % heads.n_all);
+  const int64_t token = item / p.n_all;
+  const int head = static_cast<int>(item % p.n_all);
   const bool is_q = head < p.n_heads;
   const bool is_v = head >= p.n_heads + p.n_kv_heads;
   const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
@@ -327,8 +317,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   const int32_t slot = p.kv_slots[token];
   if (!is_q && slot < 0) return;
 
-  T* const at =
-      static_cast<T*>(p.qkv) + (token * heads.n_in_row + heads.Place(p, head)) * p.head_dim;
+  T* const at = static_cast<T*>(p.qkv) + (token * p.n_in_row + p.Place(head)) * p.head_dim;
   const int half = p.rotary_dim / 2;
   const int sizes[3] = {half, half, p.head_dim - p.rotary_dim};
   const int firsts[3] = {0, half, p.rotary_dim};
@@ -385,9 +374,10 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const K
   const bool to_fp8 = args.kv.dtype == DType::kFp8;
   SC_CHECK(to_fp8 ? args.head_dim % 4 == 0 : args.qkv.dtype == args.kv.dtype);
   SC_CHECK(args.head_dim <= kMaxHeadDim);
-  SC_CHECK(args.kv_of_row != KvOfRow::kNone);
+  SC_CHECK(!args.norms_all_heads || args.kv_of_row == KvOfRow::kKeysAndValues);
   SC_CHECK(!args.norms_v || args.norm_kind == NormKind::kRms);
   const RopeTable* const rope = args.rope;
+  const int32_t n_all = args.n_heads + NCachedVectors(args.kv_of_row) * args.n_kv_heads;
   // Without rotation, the head is still processed in halves.
   const int32_t rotary_dim = rope != nullptr ? rope->rotary_dim : args.head_dim / 2 * 2;
   RopeParams params{.qkv = args.qkv.data,
@@ -400,7 +390,7 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const K
                     .k = args.kv.k,
                     .v = args.kv.v,
                     .sides = sides,
-                    .n_items = int64_t{args.n_tokens} * (args.n_heads + 2 * args.n_kv_heads),
+                    .n_items = int64_t{args.n_tokens} * n_all,
                     .n_heads = args.n_heads,
                     .n_kv_heads = args.n_kv_heads,
                     .head_dim = args.head_dim,
@@ -409,7 +399,8 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const K
                     .norm_eps = args.norm_eps,
                     .query_scaling = args.query_scaling,
                     .norms_v = args.norms_v,
-                    .keys_as_values = args.kv_of_row == KvOfRow::kKeysAsValues};
+                    .n_all = n_all,
+                    .n_in_row = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads};
   if (args.norms_all_heads) {
     const cudaError_t error = NormAllHeads(stream, args);
     if (error != cudaSuccess) return error;

@@ -92,6 +92,8 @@ struct ActivateParams {
   void* out;
   int32_t n_rows, width;
   bool gated;
+  const float* up;  // or null
+  int64_t up_stride;
 };
 
 // Grid: x covers the columns, y the rows.
@@ -107,9 +109,10 @@ __global__ void ActivateKernel(const ActivateParams p) {
     float values[kN], up[kN];
     LoadFloats<kN>(x, values);
     if (p.gated) LoadFloats<kN>(x + p.width, up);
+    if (p.up != nullptr) LoadFloats<kN>(p.up + row * p.up_stride + i, up);
 #pragma unroll
     for (int e = 0; e < kN; ++e) values[e] = Activated<kKind, kExact>(values[e]);
-    if (p.gated) {
+    if (p.gated || p.up != nullptr) {
 #pragma unroll
       for (int e = 0; e < kN; ++e) values[e] *= up[e];
     }
@@ -243,12 +246,15 @@ cudaError_t GatherRows(const Stream& stream, const GatherRowsArgs& args) {
 
 cudaError_t Activate(const Stream& stream, const ActivationArgs& args) {
   if (args.gated && args.clamped.limit > 0) return ActivateBiased(stream, args, {});
+  SC_CHECK(!args.gated || args.up == nullptr);
   SC_CHECK(args.x.dtype == args.out.dtype);
   const ActivateParams params{.x = args.x.data,
                               .out = args.out.data,
                               .n_rows = args.n_rows,
                               .width = args.width,
-                              .gated = args.gated};
+                              .gated = args.gated,
+                              .up = args.up,
+                              .up_stride = args.up_stride};
   return WithType(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     switch (args.kind) {

@@ -131,6 +131,30 @@ TEST_CASE("Activations: gated and not gated") {
   CHECK(WorstError(results[1], results[0], 0.1) < Step(dtype));
 }
 
+TEST_CASE("Activations: times numbers of the row") {
+  const DType dtype = GENERATE(from_range(kTypes));
+  const int32_t width = GENERATE(3, 200);
+  const int64_t stride = 3 * width + 4;
+  const std::vector<float> x =
+      Rounded(RandomFloats(static_cast<size_t>(4 * width), 1, 4.0f), dtype);
+  std::vector<std::vector<float>> results;
+  for (const bool on_gpu : {false, true}) {
+    const auto ops = on_gpu ? NewCudaOps() : MakeReferenceOps();
+    const Values in_place(*ops, x, dtype);
+    const Values up(*ops, RandomFloats(static_cast<size_t>(4 * stride), 2));
+    ops->Activate({.x = in_place,
+                   .out = in_place,
+                   .n_rows = 4,
+                   .width = width,
+                   .kind = Activation::kGeluTanh,
+                   .gated = false,
+                   .up = up.f32() + width,
+                   .up_stride = stride});
+    results.push_back(in_place.Get());
+  }
+  CHECK(WorstError(results[1], results[0], 0.1) < Step(dtype));
+}
+
 TEST_CASE("Activations: clamped") {
   const DType dtype = GENERATE(from_range(kTypes));
   const int32_t width = GENERATE(3, 200);
