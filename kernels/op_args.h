@@ -275,7 +275,7 @@ struct RouteArgs {
   const float* correction = nullptr;  // [n_experts] or null; only with sigmoid
   // Without sigmoid: each weight is multiplied by its expert's number.
   const float* expert_scales = nullptr;  // [n_experts] or null
-  SoftmaxGroups softmax_groups = {};  // only on CPUs, unless there is one group and the factor is 1
+  SoftmaxGroups softmax_groups = {};     // without sigmoid
 };
 
 // out[t] += the sum of weight * down(act(gate(x[t])) * up(x[t])) over the row's experts, in

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/status.h"
+
 namespace stagecoach {
 namespace {
 
@@ -11,8 +13,24 @@ namespace {
 // They follow one plan of a step, which is made for the model's usual heads. Other sizes take a
 // kernel without a plan.
 constexpr int32_t kTileHeadDims = 64, kMaxTileHeadDim = 256;
+// A warp chooses groups of experts with the logits of a row in its registers.
+constexpr int32_t kMaxGroupedExperts = 256, kMaxGroups = 32, kMaxUsedOfGroups = 32;
 // Kernels read 4 numbers of a layer's inputs at a time. They lie behind the hidden states.
 constexpr int32_t kInputsAlignment = 4;
+
+absl::Status CheckExpertGroups(const ModelSpec& spec) {
+  const ExpertSpec& experts = spec.experts;
+  const int32_t n_groups = experts.softmax_groups.n_groups;
+  if (n_groups == 1 || (experts.n_experts <= kMaxGroupedExperts && n_groups <= kMaxGroups &&
+                        experts.n_used <= kMaxUsedOfGroups)) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(fmt::format(
+      "{} runs on CPUs only: it chooses {} of {} experts by softmax from {} groups; GPU kernels "
+      "support {} of {} from {}",
+      spec.architecture, experts.n_used, experts.n_experts, n_groups, kMaxUsedOfGroups,
+      kMaxGroupedExperts, kMaxGroups));
+}
 
 }  // namespace
 
@@ -34,13 +52,7 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
                     "size, {}, is no multiple of {}",
                     spec.architecture, spec.hidden_size, kInputsAlignment));
   }
-  if (const SoftmaxGroups& groups = spec.experts.softmax_groups;
-      groups.n_groups > 1 || groups.factor != 1) {
-    return absl::UnimplementedError(
-        fmt::format("{} with experts chosen by softmax from groups, or with a factor of their "
-                    "weights, runs on CPUs only",
-                    spec.architecture));
-  }
+  SC_RETURN_IF_ERROR(CheckExpertGroups(spec));
   for (const LayerSpec& layer : spec.layers) {
     if (!layer.has_attention() || spec.latent) continue;
     const HeadShape heads = spec.heads(layer);

@@ -63,15 +63,24 @@ TEST_CASE("experts without gates are refused on GPUs") {
   CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("without gates"));
 }
 
-TEST_CASE("latent attention runs on GPUs, but not groups of experts chosen by softmax") {
+TEST_CASE("a model whose groups of experts do not fit into a warp's registers is refused on GPUs") {
   ModelSpec spec{.architecture = "DeepseekV2ForCausalLM", .kv_groups = {{}}, .layers = {{}}};
   spec.latent = LatentSpec{.kv_rank = 512};
-  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.experts.n_experts = 512;
+  spec.experts.n_used = 6;
   spec.experts.softmax_groups.factor = 16;
-  CHECK_FALSE(CheckRunsOnGpus(spec).ok());
-  spec.experts.softmax_groups = {.n_groups = 8, .n_used_groups = 3};
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.experts.softmax_groups = {.n_groups = 8, .n_used_groups = 3, .factor = 16};
   CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()),
-             ContainsSubstring("DeepseekV2ForCausalLM with experts chosen by softmax"));
+             ContainsSubstring("DeepseekV2ForCausalLM runs on CPUs only: it chooses 6 of 512"));
+  spec.experts.n_experts = 256;
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.experts.softmax_groups.n_groups = 64;
+  CHECK_FALSE(CheckRunsOnGpus(spec).ok());
+  spec.experts.softmax_groups.n_groups = 32;
+  CHECK(CheckRunsOnGpus(spec).ok());
+  spec.experts.n_used = 33;
+  CHECK_FALSE(CheckRunsOnGpus(spec).ok());
 }
 
 TEST_CASE("inputs of layers need a hidden size that keeps them aligned on GPUs") {

@@ -411,7 +411,6 @@ class CudaOps final : public Ops {
     Ops::NormRoute(norm, gemm, route);
   }
   void Route(const RouteArgs& args) override {
-    SC_CHECK(args.softmax_groups.n_groups == 1 && args.softmax_groups.factor == 1);
     Launch("Route", [&] { return cuda::Route(stream_, args); });
   }
   void ExpertMlp(const ExpertMlpArgs& args) override {

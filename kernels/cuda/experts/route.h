@@ -6,8 +6,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Ops::Route with a row's logits in the registers of a warp. At most 256 experts, of which a row
-// uses at most 32; softmax.
+// Ops::Route with a row's logits in the registers of a warp. At most 256 experts in at most 32
+// groups, of which a row uses at most 32; softmax.
 bool HasRouteInRegisters(const RouteArgs& args);
 cudaError_t RouteInRegisters(const Stream& stream, const RouteArgs& args);
 

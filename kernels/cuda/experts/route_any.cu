@@ -1,4 +1,5 @@
-// Route for any number of experts.
+// Route for any number of experts; with groups of them, and softmax, for as many as a warp's
+// registers hold.
 #include "common/check.h"
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/experts/experts.h"
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
   __syncwarp();
   for (int32_t i = lane; i < p.n_used; i += kWarpThreads) {
     const float scale = p.expert_scales != nullptr ? p.expert_scales[experts[i]] : 1.0f;
-    weights[i] = scale * expf(weights[i] - max) / total;
+    weights[i] = p.softmax_groups.factor * scale * expf(weights[i] - max) / total;
   }
 }
 
@@ -61,6 +62,7 @@ cudaError_t Route(const Stream& stream, const RouteArgs& args) {
   SC_CHECK(args.n_used >= 1 && args.n_used <= args.n_experts);
   if (args.sigmoid) return SigmoidRoute(stream, args);
   if (HasRouteInRegisters(args)) return RouteInRegisters(stream, args);
+  SC_CHECK(args.softmax_groups.n_groups == 1);  // see CheckRunsOnGpus
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(args.n_tokens, kWarps))),
                           .block = kWarps * kWarpThreads};
   return Launch<&RouteKernel>(stream, shape, args);

@@ -10,10 +10,11 @@ namespace stagecoach::kernels::cuda {
 // Limits: lane l has the logits of experts l, l + 32, ..., and the choice l.
 inline constexpr int kMostLogitsOfLane = 8;
 
-// At most 256 experts, of which a row uses at most 32; softmax.
+// At most 256 experts in at most 32 groups, of which a row uses at most 32; softmax.
 inline bool HasRouteRow(const RouteArgs& args) {
   return args.n_used >= 1 && args.n_used <= args.n_experts && args.n_used <= kWarpThreads &&
-         args.n_experts <= kMostLogitsOfLane * kWarpThreads && !args.sigmoid;
+         args.n_experts <= kMostLogitsOfLane * kWarpThreads &&
+         args.softmax_groups.n_groups <= kWarpThreads && !args.sigmoid;
 }
 
 // Calls call.template operator()<kOfLane>() with a number of logits per lane that is enough.
@@ -40,6 +41,37 @@ struct LogitKey {
   }
 };
 
+// Takes the experts outside the best groups out of `left`, the keys of all experts. A warp
+// collective.
+template <int kOfLane>
+__device__ __forceinline__ void KeepBestGroups(const RouteArgs& p, int lane,
+                                               uint32_t (&left)[kOfLane]) {
+  const SoftmaxGroups& groups = p.softmax_groups;
+  const int32_t size = p.n_experts / groups.n_groups;
+  uint32_t of_group = LogitKey::kTaken;  // the best key of group `lane`
+  for (int32_t g = 0; g < groups.n_groups; ++g) {
+    uint32_t best = LogitKey::kTaken;
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+      if ((lane + k * kWarpThreads) / size == g) best = max(best, left[k]);
+    }
+    best = __reduce_max_sync(kAllLanes, best);
+    if (lane == g) of_group = best;
+  }
+  int32_t n_better = 0;  // the lower group comes first on a tie
+  for (int32_t g = 0; g < groups.n_groups; ++g) {
+    const uint32_t other = __shfl_sync(kAllLanes, of_group, g);
+    n_better += other > of_group || (other == of_group && g < lane) ? 1 : 0;
+  }
+  const uint32_t kept =
+      __ballot_sync(kAllLanes, lane < groups.n_groups && n_better < groups.n_used_groups);
+#pragma unroll
+  for (int k = 0; k < kOfLane; ++k) {
+    const int32_t expert = lane + k * kWarpThreads;
+    if (expert < p.n_experts && (kept >> (expert / size) & 1) == 0) left[k] = LogitKey::kTaken;
+  }
+}
+
 // logits: the lane's; what is beyond the last expert does not count. A warp collective.
 template <int kOfLane>
 __device__ __forceinline__ void RouteRow(const RouteArgs& p, int64_t row,
@@ -50,6 +82,7 @@ __device__ __forceinline__ void RouteRow(const RouteArgs& p, int64_t row,
     all[k] = lane + k * kWarpThreads < p.n_experts ? LogitKey::Of(logits[k]) : LogitKey::kTaken;
     left[k] = all[k];
   }
+  if (p.softmax_groups.n_groups > 1) KeepBestGroups(p, lane, left);
   float max = 0, chosen = 0;  // chosen: the logit of the lane's choice
   uint32_t chosen_expert = 0;
   for (int32_t i = 0; i < p.n_used; ++i) {
@@ -88,7 +121,7 @@ __device__ __forceinline__ void RouteRow(const RouteArgs& p, int64_t row,
   if (lane < p.n_used) {
     p.experts[row * p.n_used + lane] = static_cast<int32_t>(chosen_expert);
     const float scale = p.expert_scales != nullptr ? p.expert_scales[chosen_expert] : 1.0f;
-    p.weights[row * p.n_used + lane] = scale * power / total;
+    p.weights[row * p.n_used + lane] = p.softmax_groups.factor * scale * power / total;
   }
 }
 

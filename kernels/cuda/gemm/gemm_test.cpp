@@ -222,6 +222,39 @@ TEST_CASE("Route equals the reference, with ties and NaN among the logits") {
   }
 }
 
+TEST_CASE("Route by softmax equals the reference, with groups and a factor") {
+  struct Shape {
+    int32_t n_experts, n_used, n_groups, n_used_groups;
+  };
+  const Shape shape = GENERATE(Shape{6, 2, 2, 1}, Shape{160, 6, 8, 3}, Shape{64, 6, 1, 1},
+                               Shape{256, 32, 32, 4}, Shape{300, 2, 1, 1});
+  constexpr int32_t kTokens = 30;
+  std::vector<float> logits = RandomFloats(static_cast<size_t>(shape.n_experts * kTokens), 1, 2.0f);
+  for (float& logit : logits) logit = std::round(logit * 8) / 8;  // ties of experts and of groups
+  logits[1] = NAN;
+  std::vector<std::vector<int32_t>> experts;
+  std::vector<std::vector<float>> weights;
+  for (const bool on_gpu : {false, true}) {
+    const auto ops = on_gpu ? NewCudaOps() : MakeReferenceOps();
+    const Values in(*ops, logits), out(*ops, std::vector<float>(kTokens * shape.n_used, NAN));
+    const Ids chosen(*ops, std::vector<int32_t>(kTokens * shape.n_used, -1));
+    ops->Route(
+        {.logits = in.f32(),
+         .experts = chosen.data(),
+         .weights = out.f32(),
+         .n_tokens = kTokens,
+         .n_experts = shape.n_experts,
+         .n_used = shape.n_used,
+         .over_used = false,
+         .softmax_groups = {
+             .n_groups = shape.n_groups, .n_used_groups = shape.n_used_groups, .factor = 16}});
+    experts.push_back(chosen.Get());
+    weights.push_back(out.Get());
+  }
+  CHECK(experts[0] == experts[1]);
+  CHECK(WorstError(weights[1], weights[0]) < 1e-5);
+}
+
 TEST_CASE("Route by sigmoid equals the reference, with corrections and groups") {
   struct Shape {
     int32_t n_experts, n_used, n_groups, n_used_groups;
