@@ -296,7 +296,7 @@ struct ExpertMlpArgs {
   const float* up_bias = nullptr;    // [n_experts, 2 * width] or null
   const float* down_bias = nullptr;  // [n_experts, hidden] or null
   bool clears_out = false;           // out begins as 0, in place of what it holds
-  // False, only on CPUs: down(act(up(x))), where matrices of `up` are [width, hidden].
+  // False: down(act(up(x))), where matrices of `up` are [width, hidden], and up_bias is null.
   bool gated = true;
 };
 

@@ -42,10 +42,6 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
     return absl::UnimplementedError(fmt::format(
         "{} with layers that see chunks of positions runs on CPUs only", spec.architecture));
   }
-  if (spec.experts.n_experts > 0 && !spec.gated_mlp) {
-    return absl::UnimplementedError(
-        fmt::format("{} with experts without gates runs on CPUs only", spec.architecture));
-  }
   if (spec.layer_inputs.width > 0 && spec.hidden_size % kInputsAlignment != 0) {
     return absl::UnimplementedError(
         fmt::format("{} runs on CPUs only: its layers have inputs of their own, and its hidden "
@@ -67,10 +63,6 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
   }
   if (!spec.recurrent) return absl::OkStatus();
   const RecurrentShape& shape = spec.recurrent->shape;
-  if (shape.is_state_space()) {
-    return absl::UnimplementedError(
-        fmt::format("{} with state-space layers (Mamba-2) runs on CPUs only", spec.architecture));
-  }
   if (shape.key_dim <= kMaxGpuRecurrentKeys && shape.conv_width <= kMaxGpuConvWidth) {
     return absl::OkStatus();
   }

@@ -48,21 +48,6 @@ TEST_CASE("chunks of positions are refused on GPUs") {
   CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("chunks"));
 }
 
-TEST_CASE("state-space layers are refused on GPUs") {
-  ModelSpec spec{.architecture = "NemotronHForCausalLM", .gated_mlp = false, .kv_groups = {{}}};
-  spec.recurrent.emplace().shape = {.key_dim = 128, .conv_width = 4};
-  CHECK(CheckRunsOnGpus(spec).ok());
-  spec.recurrent->shape.kind = RecurrentKind::kStateSpace;
-  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("Mamba-2"));
-}
-
-TEST_CASE("experts without gates are refused on GPUs") {
-  ModelSpec spec{.architecture = "NemotronHForCausalLM", .gated_mlp = false, .kv_groups = {{}}};
-  CHECK(CheckRunsOnGpus(spec).ok());
-  spec.experts.n_experts = 8;
-  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("without gates"));
-}
-
 TEST_CASE("a model whose groups of experts do not fit into a warp's registers is refused on GPUs") {
   ModelSpec spec{.architecture = "DeepseekV2ForCausalLM", .kv_groups = {{}}, .layers = {{}}};
   spec.latent = LatentSpec{.kv_rank = 512};

@@ -414,7 +414,6 @@ class CudaOps final : public Ops {
     Launch("Route", [&] { return cuda::Route(stream_, args); });
   }
   void ExpertMlp(const ExpertMlpArgs& args) override {
-    SC_CHECK(args.gated);
     Do([&]() -> absl::Status {
       if (args.clears_out) {
         const size_t n = static_cast<size_t>(args.n_tokens) * size_t(args.down.front().rows);

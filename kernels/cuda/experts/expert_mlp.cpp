@@ -16,8 +16,11 @@ ExpertCall::ExpertCall(const ExpertMlpArgs& args)
       hidden(args.down.front().rows),
       width(args.down.front().cols),
       n_pairs(args.n_tokens * args.n_used),
+      up_rows((args.gated ? 2 : 1) * width),
       layout({args.n_tokens, n_experts, args.n_used, hidden, width}, dtype),
-      scratch(args.scratch) {}
+      scratch(args.scratch) {
+  SC_CHECK(args.gated || IsPlain(args));
+}
 
 namespace {
 
@@ -43,7 +46,7 @@ cudaError_t ActivateExperts(const Stream& stream, const ExpertMlpArgs& args, con
                                   .n_rows = call.n_pairs,
                                   .width = call.width,
                                   .kind = args.kind,
-                                  .gated = true,
+                                  .gated = args.gated,
                                   .clamped = args.clamped};
   return IsPlain(args) ? Activate(stream, activation)
                        : ActivateBiased(stream, activation, {args.up_bias, args.experts, order});
@@ -88,7 +91,7 @@ cudaError_t ExpertMlpOfTiles(const Stream& stream, const ExpertMlpArgs& args,
   HopperGroupedArgs gemm{.x = {sorted_x, call.dtype},
                          .maps = nullptr,
                          .n_rows = call.n_pairs,
-                         .rows = 2 * call.width,
+                         .rows = call.up_rows,
                          .cols = call.hidden,
                          .tiles = grouping.tiles,
                          .n_tiles = grouping.n_tiles,
@@ -129,7 +132,7 @@ cudaError_t ExpertMlpOfGroups(const Stream& stream, const ExpertMlpArgs& args,
   GroupedGemmArgs gemm{.x = args.x.data,
                        .dtype = call.dtype,
                        .weights = nullptr,
-                       .rows = 2 * call.width,
+                       .rows = call.up_rows,
                        .cols = call.hidden,
                        .groups = grouping.groups,
                        .n_groups = grouping.n_tiles,
@@ -160,7 +163,7 @@ cudaError_t ExpertMlpOfPairs(const Stream& stream, const ExpertMlpArgs& args,
   GroupedGemmArgs gemm{.x = args.x.data,
                        .dtype = call.dtype,
                        .weights = nullptr,
-                       .rows = 2 * call.width,
+                       .rows = call.up_rows,
                        .cols = call.hidden,
                        .groups = nullptr,
                        .n_groups = nullptr,
@@ -185,12 +188,12 @@ TileProducts GroupedProducts(const ExpertMlpArgs& args, MultiplyTiles multiply) 
   return {.multiply = multiply,
           .tile_rows = HopperGroupedTileRows(args.n_tokens * args.n_used,
                                              static_cast<int32_t>(args.down.size())),
-          .activates = IsPlain(args)};
+          .activates = args.gated && IsPlain(args)};
 }
 
 bool SuitTiles(const Stream& stream, const ExpertMlpArgs& args, std::span<const Matrix> up,
                std::span<const Matrix> down) {
-  const bool is_gated = IsPlain(args);
+  const bool is_gated = args.gated && IsPlain(args);
   const bool has_kind = args.kind == Activation::kSilu || args.kind == Activation::kGeluTanh;
   return stream.groups_gemms && (!is_gated || has_kind) && HasHopperGrouped(stream, up, is_gated) &&
          HasHopperGrouped(stream, down, /*gated=*/false);

@@ -1,5 +1,6 @@
-// The steps of experts' MLPs: rows grouped by expert, a product with gate and up, the activation, a
-// product with down, and each row's sum. How the products read the weights is up to the caller.
+// The steps of experts' MLPs: rows grouped by expert, a product with gate (if there are any) and
+// up, the activation, a product with down, and each row's sum. How the products read the weights is
+// up to the caller.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -23,6 +24,7 @@ struct ExpertCall {
 
   DType dtype;  // of activations
   int32_t n_experts, hidden, width, n_pairs;
+  int32_t up_rows;  // of an expert's matrix for `up`
   ExpertScratch layout;
   void* scratch;
 };

@@ -32,13 +32,16 @@ std::vector<int32_t> ChosenExperts(const Shape& shape, int32_t n_tokens, Routing
 // A layer of experts on a device, with the same weights on each.
 class Layer {
  public:
-  Layer(Ops& ops, const Shape& shape, DType dtype) : ops_(ops), shape_(shape), dtype_(dtype) {
+  Layer(Ops& ops, const Shape& shape, DType dtype, bool gated = true)
+      : ops_(ops), shape_(shape), dtype_(dtype), gated_(gated) {
+    const int32_t up_rows = (gated ? 2 : 1) * shape.width;
     const size_t n = static_cast<size_t>(shape.hidden) * static_cast<size_t>(shape.width);
+    const size_t n_up = static_cast<size_t>(shape.hidden) * static_cast<size_t>(up_rows);
     for (int32_t e = 0; e < shape.n_experts; ++e) {
       const auto seed = static_cast<uint32_t>(100 + 2 * e);
       up_.push_back(
-          PackedMatrix(ops, 2 * shape.width, shape.hidden, dtype,
-                       RandomFloats(2 * n, seed, 1 / std::sqrt(static_cast<float>(shape.hidden)))));
+          PackedMatrix(ops, up_rows, shape.hidden, dtype,
+                       RandomFloats(n_up, seed, 1 / std::sqrt(static_cast<float>(shape.hidden)))));
       down_.push_back(
           PackedMatrix(ops, shape.hidden, shape.width, dtype,
                        RandomFloats(n, seed + 1, 1 / std::sqrt(static_cast<float>(shape.width)))));
@@ -70,7 +73,8 @@ class Layer {
                     .scratch = scratch.data.get(),
                     .n_tokens = n,
                     .n_used = shape_.n_used,
-                    .kind = kind});
+                    .kind = kind,
+                    .gated = gated_});
     return out.Get();
   }
 
@@ -78,6 +82,7 @@ class Layer {
   Ops& ops_;
   const Shape shape_;
   const DType dtype_;
+  const bool gated_;
   std::vector<Matrix> up_, down_;
 };
 
@@ -114,6 +119,25 @@ TEST_CASE("ExpertMlp: other activations") {
       const std::vector<int32_t> chosen = ChosenExperts(kShape, n_tokens, Routing::kEven);
       CHECK(WorstError(layer.Run(x, chosen, 0, n_tokens, kind),
                        their_layer.Run(x, chosen, 0, n_tokens, kind)) < 3 * Step(DType::kBF16));
+    }
+  }
+}
+
+TEST_CASE("ExpertMlp: without gates") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const auto reference = MakeReferenceOps(), ops = NewCudaOps();
+  for (const Shape& shape : {Shape{4, 2, 128, 64}, Shape{40, 6, 64, 200}, Shape{5, 3, 33, 7}}) {
+    Layer layer(*ops, shape, dtype, /*gated=*/false);
+    Layer their_layer(*reference, shape, dtype, /*gated=*/false);
+    constexpr Activation kKind = Activation::kReluSquared;
+    for (const int32_t n_tokens : {1, 20}) {
+      INFO(DTypeName(dtype) << " experts " << shape.n_experts << " tokens " << n_tokens);
+      const std::vector<float> x = RandomRows(shape, n_tokens, dtype);
+      const std::vector<int32_t> chosen = ChosenExperts(shape, n_tokens, Routing::kEven);
+      // The square doubles the error of its input.
+      CHECK(WorstError(layer.Run(x, chosen, 0, n_tokens, kKind),
+                       their_layer.Run(x, chosen, 0, n_tokens, kKind)) <
+            (dtype == DType::kF32 ? 1e-4 : 6 * Step(dtype)));
     }
   }
 }
@@ -186,10 +210,11 @@ TEST_CASE("NormRoute chooses the experts that Norm, Gemm and Route choose") {
 
 TEST_CASE("ExpertMlp: batch-invariant rows have the same bits in every batch") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
+  const bool gated = GENERATE(true, false);
   constexpr Shape kShape{6, 2, 64, 64};
   constexpr int32_t kTokens = 150;
   const auto ops = NewCudaOps(/*batch_invariant=*/true);
-  Layer layer(*ops, kShape, dtype);
+  Layer layer(*ops, kShape, dtype, gated);
   const std::vector<float> x = RandomRows(kShape, kTokens, dtype);
   for (const Routing routing : {Routing::kEven, Routing::kSkewed}) {
     const std::vector<int32_t> chosen = ChosenExperts(kShape, kTokens, routing);

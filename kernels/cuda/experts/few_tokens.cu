@@ -34,16 +34,17 @@ struct Ranked {
 struct UpParams {
   const void* x;           // [n_tokens, hidden]
   const int32_t* experts;  // [n_tokens, n_used]
-  const void* const* up;   // each [2 * width, hidden]
+  const void* const* up;   // each [2 * width, hidden]; without gates [width, hidden]
   void* activated;         // [n_tokens * n_used, width], a row's pairs in order of their experts
   int32_t n_used, hidden, width;
   Activation activation;
 };
 
 // One warp per pair and column of `activated`.
-template <typename T>
+template <typename T, bool kGated>
 __global__ void __launch_bounds__(kUpWarps* kWarpThreads, 4) FewTokensUpKernel(const UpParams p) {
-  constexpr int kTogether = 8;  // pieces of gate and of up that a lane has in flight
+  // Pieces of gate and of up, or of up alone, that a lane has in flight.
+  constexpr int kTogether = 8;
   WaitForPrevious();
   // The next kernel reads `experts` before it waits.
   LetNextStart();
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kUpWarps* kWarpThreads, 4) FewTokensUpKernel(c
   const T* const w = static_cast<const T*>(p.up[__shfl_sync(kAllLanes, ranked.expert, pair)]);
   const int rank = __shfl_sync(kAllLanes, ranked.rank, pair);
   const uint4* const gate = reinterpret_cast<const uint4*>(w + int64_t{column} * p.hidden);
-  const uint4* const up = gate + int64_t{p.width} * n_pieces;
+  const uint4* const up = kGated ? gate + int64_t{p.width} * n_pieces : gate;
   const uint4* const x = static_cast<const uint4*>(p.x) + int64_t{row} * n_pieces;
   float gate_sum = 0, up_sum = 0;
   for (int32_t first = lane; first < n_pieces; first += kTogether * kWarpThreads) {
@@ -67,24 +68,27 @@ __global__ void __launch_bounds__(kUpWarps* kWarpThreads, 4) FewTokensUpKernel(c
       const int32_t piece = first + i * kWarpThreads;
       of_gate[i] = of_up[i] = of_x[i] = uint4{};
       if (piece < n_pieces) {
-        of_gate[i] = LoadOnce(gate + piece);
+        if constexpr (kGated) of_gate[i] = LoadOnce(gate + piece);
         of_up[i] = LoadOnce(up + piece);
         of_x[i] = x[piece];
       }
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      gate_sum = AddProducts<T>(gate_sum, of_gate[i], of_x[i]);
+      if constexpr (kGated) gate_sum = AddProducts<T>(gate_sum, of_gate[i], of_x[i]);
       up_sum = AddProducts<T>(up_sum, of_up[i], of_x[i]);
     }
   }
-  gate_sum = WarpSum(gate_sum);
+  if constexpr (kGated) gate_sum = WarpSum(gate_sum);
   up_sum = WarpSum(up_sum);
   if (lane == 0) {
     const float rounded_gate = ToFloat(FromFloat<T>(gate_sum));
     const float rounded_up = ToFloat(FromFloat<T>(up_sum));
+    const float activated =
+        kGated ? ActivatedBy</*kExact=*/false>(p.activation, rounded_gate) * rounded_up
+               : ActivatedBy</*kExact=*/false>(p.activation, rounded_up);
     static_cast<T*>(p.activated)[(int64_t{row} * p.n_used + rank) * p.width + column] =
-        FromFloat<T>(ActivatedBy</*kExact=*/false>(p.activation, rounded_gate) * rounded_up);
+        FromFloat<T>(activated);
   }
 }
 
@@ -224,7 +228,9 @@ cudaError_t FewTokensExpertMlp(const Stream& stream, const ExpertMlpArgs& args,
                                             static_cast<unsigned>(args.n_tokens)),
                                .block = kDownWarps * kWarpThreads};
   const auto launch = [&]<typename T>() {
-    const cudaError_t error = Launch<&FewTokensUpKernel<T>>(stream, up_shape, of_up);
+    const cudaError_t error = args.gated
+                                  ? Launch<&FewTokensUpKernel<T, true>>(stream, up_shape, of_up)
+                                  : Launch<&FewTokensUpKernel<T, false>>(stream, up_shape, of_up);
     if (error != cudaSuccess) return error;
     return Launch<&FewTokensDownKernel<T>>(stream, down_shape, of_down);
   };

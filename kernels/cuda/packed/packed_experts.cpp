@@ -110,8 +110,8 @@ absl::Status PackedExperts::Run(const ExpertMlpArgs& args) {
 
 bool PackedExperts::SuitPairs(const ExpertMlpArgs& args, const Weights& up, const Weights& down) {
   // Tiles of 16 outputs have gates only, or none.
-  return HardlyShareExperts(args) && args.x.dtype != DType::kF32 && up.places.size() == 1 &&
-         down.places.size() == 1 && up.rows % (2 * kTileRows) == 0;
+  return args.gated && HardlyShareExperts(args) && args.x.dtype != DType::kF32 &&
+         up.places.size() == 1 && down.places.size() == 1 && up.rows % (2 * kTileRows) == 0;
 }
 
 absl::Status PackedExperts::RunPairs(const ExpertMlpArgs& args, const Weights& up,
@@ -138,8 +138,8 @@ absl::Status PackedExperts::RunPairs(const ExpertMlpArgs& args, const Weights& u
 
 bool PackedExperts::SuitTiles(const ExpertMlpArgs& args, const Weights& up,
                               const Weights& down) const {
-  return stream_->groups_gemms && args.x.dtype != DType::kF32 && up.places.size() == 1 &&
-         down.places.size() == 1 &&
+  return args.gated && stream_->groups_gemms && args.x.dtype != DType::kF32 &&
+         up.places.size() == 1 && down.places.size() == 1 &&
          SuitsHopperExperts(*stream_, up.places[0].part, /*gated=*/true) &&
          SuitsHopperExperts(*stream_, down.places[0].part, /*gated=*/false);
 }

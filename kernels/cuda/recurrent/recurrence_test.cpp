@@ -1,5 +1,6 @@
 // Recurrent layers, compared with the reference.
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <optional>
 
 #include "kernels/cuda/testing/device_values.h"
@@ -9,6 +10,7 @@ namespace {
 
 constexpr int32_t kSlots = 4;
 constexpr int32_t kMaxTokens = 64;
+constexpr RecurrentKind kKinds[] = {RecurrentKind::kDeltaNet, RecurrentKind::kStateSpace};
 
 // A layer with the states of kSlots sequences.
 class Layer {
@@ -147,6 +149,19 @@ TEST_CASE("A recurrent layer equals the reference, and chunks and neighbours cha
                      .key_dim = 128,
                      .value_dim = 19,
                      .conv_width = 3,
+                     .kind = RecurrentKind::kStateSpace},
+      // The heads of Nemotron-H 8B, and of Nemotron Nano 9B.
+      RecurrentShape{.n_key_heads = 2,
+                     .n_value_heads = 4,
+                     .key_dim = 128,
+                     .value_dim = 64,
+                     .conv_width = 4,
+                     .kind = RecurrentKind::kStateSpace},
+      RecurrentShape{.n_key_heads = 1,
+                     .n_value_heads = 2,
+                     .key_dim = 128,
+                     .value_dim = 80,
+                     .conv_width = 4,
                      .kind = RecurrentKind::kStateSpace});
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   const int32_t width = shape.projected_width();
@@ -175,8 +190,12 @@ TEST_CASE("A recurrent layer equals the reference, and chunks and neighbours cha
 }
 
 TEST_CASE("A sequence goes on from a state that another one has saved") {
-  const RecurrentShape shape{
-      .n_key_heads = 2, .n_value_heads = 4, .key_dim = 24, .value_dim = 40, .conv_width = 4};
+  const RecurrentShape shape{.n_key_heads = 2,
+                             .n_value_heads = 4,
+                             .key_dim = 24,
+                             .value_dim = 40,
+                             .conv_width = 4,
+                             .kind = GENERATE(from_range(kKinds))};
   const int32_t width = shape.projected_width(), out_width = shape.values_width();
   const std::vector<float> projected = RandomFloats(static_cast<size_t>(20 * width), 5, 2);
   Layer layer(shape, NewCudaOps());
@@ -194,9 +213,13 @@ TEST_CASE("A sequence goes on from a state that another one has saved") {
         RowsAt(whole, 12, 8, out_width));
 }
 
-TEST_CASE("A recorded delta net reads sequences and saves anew") {
-  const RecurrentShape shape{
-      .n_key_heads = 1, .n_value_heads = 2, .key_dim = 32, .value_dim = 32, .conv_width = 4};
+TEST_CASE("A recorded layer reads sequences and saves anew") {
+  const RecurrentShape shape{.n_key_heads = 1,
+                             .n_value_heads = 2,
+                             .key_dim = 32,
+                             .value_dim = 32,
+                             .conv_width = 4,
+                             .kind = GENERATE(from_range(kKinds))};
   const int32_t width = shape.projected_width(), out_width = shape.values_width();
   const std::vector<float> projected = RandomFloats(static_cast<size_t>(8 * width), 5, 2);
   Layer layer(shape, NewCudaOps());
