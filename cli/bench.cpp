@@ -58,6 +58,7 @@ boost::json::object DescribeLoad(const BenchOptions& options, const v1::Model& m
                            {"model", model.id()},
                            {"dtype", model.dtype()},
                            {"kv_dtype", model.kv_dtype()},
+                           {"hidden_dtype", model.hidden_dtype()},
                            {"stages", model.stages_size()},
                            {"requests", options.random.n_requests},
                            {"repeat", options.repeat},

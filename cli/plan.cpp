@@ -63,6 +63,7 @@ int Plan(PlanFlags options) {
     return kExitError;
   }
   options.plan.gpu = *plan::FindGpu(options.gpu);
+  options.plan.hidden_dtype = options.check.config.hidden_dtype();
   const plan::ServingPlan plan = PlanServing(*spec, *report.facts, options.plan);
   if (options.json) {
     fmt::print("{}\n", JsonText(ToJson(plan)));
@@ -116,6 +117,7 @@ void AddPlan(CLI::App& app, Command& command) {
       ->check(MoreThanZero());
   DeclareDType(table, options->check.config);
   DeclareKvDType(table, options->check.config);
+  DeclareHiddenDType(table, options->check.config);
   plan->add_flag("--json", options->json, "Print one JSON object");
   plan->callback([options, &command] { command = [options] { return Plan(*options); }; });
 }

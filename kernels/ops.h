@@ -316,6 +316,9 @@ class Ops {
   virtual void SigmoidGate(const SigmoidGateArgs& args) = 0;
   virtual void CopyStates(const CopyStatesArgs& args) = 0;
   virtual void GatherRows(const GatherRowsArgs& args) = 0;
+  // Converts n values to to's dtype; to 16 bits, to nearest with ties to even. from and to do not
+  // overlap. Dtypes: float32, bfloat16, float16.
+  virtual void Convert(ConstAct from, Act to, int64_t n) = 0;
   // x *= *factor for n values; both are in device memory.
   virtual void Scale(float* x, int64_t n, const float* factor) = 0;
   // x = cap * tanh(x / cap) for n values.

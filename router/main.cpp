@@ -155,6 +155,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   model.max_logprobs = set_up.front().config.max_logprobs();
   model.dtype = DTypeName(DTypeOf(set_up.front().config).value_or(model.spec.stored_dtype));
   model.kv_dtype = DTypeName(KvDTypeOf(set_up.front().config, model.spec.stored_dtype));
+  model.hidden_dtype = DTypeName(HiddenDTypeOf(set_up.front().config));
 
   // Declared before the objects that end streams, because it receives their spans.
   std::shared_ptr<OtlpExporter> spans;

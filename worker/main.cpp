@@ -38,6 +38,7 @@
 #include "common/version.h"
 #include "worker/make_ops.h"
 #include "worker/make_transport.h"
+#include "worker/service/load_request.h"
 #include "worker/service/stage_service.h"
 #include "worker/service/tuning_file.h"
 #include "worker/transport/grpc_transport.h"
@@ -204,7 +205,9 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   }
   DeviceLoss loss(&signals);
   StageService service(
-      ops->get(), n_threads, transport, StageModel::Load, {.flight = flight, .spans = spans.get()},
+      ops->get(), n_threads, transport,
+      flags.worker.batch_invariant ? LoadBatchInvariant : StageModel::Load,
+      {.flight = flight, .spans = spans.get()},
       [&loss](absl::Status status) { loss.Tell(std::move(status)); }, store ? &*store : nullptr,
       TuningFolder(flags.worker));
   ProbeService probe;

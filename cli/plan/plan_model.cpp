@@ -183,6 +183,7 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
   v1::LoadConfig limits;
   limits.set_max_batched_tokens(options.max_batched_tokens);
   limits.set_max_sequences(options.max_sequences);
+  limits.set_hidden_dtype(options.hidden_dtype);
   limits = router::WithDefaults(std::move(limits), /*on_gpus=*/true, facts.stages.size());
   plan.options.max_sequences = limits.max_sequences();
   for (size_t stage = 0; stage < facts.stages.size(); ++stage) {

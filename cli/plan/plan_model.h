@@ -12,6 +12,7 @@
 #include "cli/plan/gpu_table.h"
 #include "common/kv_block.h"
 #include "common/model/model_spec.h"
+#include "stagecoach/v1/load.pb.h"
 
 namespace stagecoach::plan {
 
@@ -22,6 +23,7 @@ struct PlanOptions {
   int32_t max_sequences = 0;     // that run at once; 0: the router's default
   int32_t context_tokens = 0;    // per sequence; 0: the model's context length
   uint64_t kv_memory_bytes = 0;  // per stage; 0: all memory that is left
+  v1::HiddenDType hidden_dtype = v1::HIDDEN_DTYPE_FLOAT32;
 };
 
 struct StagePlan {

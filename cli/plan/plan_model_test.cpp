@@ -100,6 +100,21 @@ TEST_CASE("an FP8 cache holds nearly twice as many tokens") {
   CHECK_THAT(double(fp8.n_kv_tokens()), WithinRel(double(plain.n_kv_tokens()) * 256 / 130, 0.01));
 }
 
+TEST_CASE("hidden states that travel as bfloat16 take a buffer on several stages") {
+  TempDir dir;
+  dir.Write("config.json", kMistral7B);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const auto step_bytes = [&](uint32_t n_stages, v1::HiddenDType hidden_dtype) {
+    const check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, n_stages);
+    return PlanServing(spec, facts, {.gpu = *FindGpu("H200"), .hidden_dtype = hidden_dtype})
+        .stages[0]
+        .step_bytes;
+  };
+  const auto float32 = v1::HIDDEN_DTYPE_FLOAT32, bfloat16 = v1::HIDDEN_DTYPE_BFLOAT16;
+  CHECK(step_bytes(1, bfloat16) == step_bytes(1, float32));
+  CHECK(step_bytes(2, bfloat16) == step_bytes(2, float32) + 8192 * 4096 * 2);
+}
+
 TEST_CASE("the plan says what does not fit and how much is missing") {
   TempDir dir;
   dir.Write("config.json", kMistral7B);

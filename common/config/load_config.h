@@ -15,12 +15,18 @@ namespace stagecoach {
 std::optional<DType> DTypeOf(const v1::LoadConfig& config);
 // The type of the KV cache of a model that is stored as `stored`.
 DType KvDTypeOf(const v1::LoadConfig& config, DType stored);
+// The type of hidden states on their way from one stage to the next. Within a stage they are
+// float32.
+DType HiddenDTypeOf(const v1::LoadConfig& config);
 v1::DType ToProto(std::optional<DType> dtype);
 
 // The code of linear layers' weights. Absent: as the checkpoint stores them.
 std::optional<Code> QuantizeTo(const v1::LoadConfig& config);
 // INVALID_ARGUMENT: two of the values exclude each other, or this version does not know one.
 absl::Status CheckLoadConfig(const v1::LoadConfig& config);
+// INVALID_ARGUMENT: with these values, tokens depend on the number of stages. A worker with
+// --batch-invariant refuses them.
+absl::Status CheckBatchInvariant(const v1::LoadConfig& config);
 
 namespace v1 {
 bool operator==(const LoadConfig& a, const LoadConfig& b);

@@ -27,6 +27,20 @@ TEST_CASE("values that exclude each other, or that a newer router sent, are refu
   const absl::Status unknown = CheckLoadConfig(config);
   CHECK(absl::IsInvalidArgument(unknown));
   CHECK(unknown.message().find("kv_dtype 99") != absl::string_view::npos);
+  config.clear_kv_dtype();
+  config.set_hidden_dtype(static_cast<v1::HiddenDType>(99));
+  CHECK(CheckLoadConfig(config).message().find("hidden_dtype 99") != absl::string_view::npos);
+}
+
+TEST_CASE("hidden states travel as float32, and only so with --batch-invariant") {
+  v1::LoadConfig config;
+  config.set_dtype(v1::DTYPE_BFLOAT16);
+  CHECK(HiddenDTypeOf(config) == DType::kF32);
+  CHECK(CheckBatchInvariant(config).ok());
+  config.set_hidden_dtype(v1::HIDDEN_DTYPE_BFLOAT16);
+  CHECK(HiddenDTypeOf(config) == DType::kBF16);
+  CHECK(CheckLoadConfig(config).ok());
+  CHECK(absl::IsInvalidArgument(CheckBatchInvariant(config)));
 }
 
 }  // namespace

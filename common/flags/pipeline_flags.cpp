@@ -19,6 +19,8 @@ constexpr FlagTable::Choice<v1::Quantize> kQuantize[] = {{"off", v1::QUANTIZE_NO
                                                          {"int4", v1::QUANTIZE_INT4}};
 constexpr FlagTable::Choice<v1::KvDType> kKvDTypes[] = {{"auto", v1::KV_DTYPE_AUTO},
                                                         {"fp8", v1::KV_DTYPE_FP8}};
+constexpr FlagTable::Choice<v1::HiddenDType> kHiddenDTypes[] = {
+    {"float32", v1::HIDDEN_DTYPE_FLOAT32}, {"bfloat16", v1::HIDDEN_DTYPE_BFLOAT16}};
 constexpr FlagTable::Choice<MeasureStages> kMeasureStages[] = {
     {"auto", MeasureStages::kAuto}, {"on", MeasureStages::kOn}, {"off", MeasureStages::kOff}};
 
@@ -27,6 +29,7 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
   DeclareDType(table, config);
   DeclareQuantize(table, config);
   DeclareKvDType(table, config);
+  DeclareHiddenDType(table, config);
   table
       .AddChoice(
           "--load-format", Field(config, &Config::load_format, &Config::set_load_format),
@@ -221,6 +224,17 @@ CLI::Option* DeclareKvDType(FlagTable& table, Config& config) {
                  "Data type of the KV cache; auto: as --dtype; fp8: one byte per number, and a "
                  "scale for each token and head, which halves the memory of 16 bits and costs some "
                  "accuracy. Not for models with latent attention")
+      ->type_name("TYPE");
+}
+
+CLI::Option* DeclareHiddenDType(FlagTable& table, Config& config) {
+  return table
+      .AddChoice(
+          "--hidden-dtype", Field(config, &Config::hidden_dtype, &Config::set_hidden_dtype),
+          kHiddenDTypes,
+          "Data type in which hidden states travel from one stage to the next; bfloat16: half the "
+          "bytes, for slow links. Tokens then depend on where the model is split into stages, so "
+          "not with --batch-invariant")
       ->type_name("TYPE");
 }
 

@@ -64,9 +64,10 @@ struct PipelineFlags {
 
 void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags);
 
-// --dtype, --quantize and --kv-dtype, also for commands that only look at a model.
+// --dtype, --quantize, --kv-dtype and --hidden-dtype, also for commands that only look at a model.
 CLI::Option* DeclareDType(FlagTable& table, v1::LoadConfig& config);
 CLI::Option* DeclareQuantize(FlagTable& table, v1::LoadConfig& config);
 CLI::Option* DeclareKvDType(FlagTable& table, v1::LoadConfig& config);
+CLI::Option* DeclareHiddenDType(FlagTable& table, v1::LoadConfig& config);
 
 }  // namespace stagecoach

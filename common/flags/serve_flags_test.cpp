@@ -92,6 +92,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   config.set_max_logprobs(5);
   config.set_quantize(v1::QUANTIZE_INT4);
   config.set_kv_dtype(v1::KV_DTYPE_FP8);
+  config.set_hidden_dtype(v1::HIDDEN_DTYPE_BFLOAT16);
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.load.layer_split = {3, 5};
   flags.load.measure_stages = MeasureStages::kOn;

@@ -126,6 +126,7 @@ args:
   {{- end }}
   - --dtype={{ $.Values.model.dtype }}
   - --kv-dtype={{ $.Values.model.kvDtype }}
+  - --hidden-dtype={{ $.Values.model.hiddenDtype }}
   - --max-model-len={{ $.Values.model.maxModelLen | int }}
   {{- with .maxSequences }}
   - --max-sequences={{ . | int }}

@@ -171,6 +171,9 @@ class CpuOps final : public Ops {
   void GatherRows(const GatherRowsArgs& args) override {
     if (status_.ok()) CpuGatherRows(args, pool_);
   }
+  void Convert(ConstAct from, Act to, int64_t n) override {
+    if (status_.ok()) CpuConvert(from, to, n, pool_);
+  }
   void Scale(float* x, int64_t n, const float* factor) override {
     if (status_.ok()) CpuScale(x, n, *factor, pool_);
   }

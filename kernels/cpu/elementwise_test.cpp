@@ -149,6 +149,23 @@ TEST_CASE("GatherRows copies rows") {
   }
 }
 
+TEST_CASE("Convert equals the reference") {
+  const DType type = GENERATE(DType::kBF16, DType::kF16);
+  auto ops = MakeCpuOps({.n_threads = 2});
+  auto reference = MakeReferenceOps();
+  const std::vector<float> x = RandomFloats(40001, 1, 60);
+  std::vector<uint16_t> expected(x.size()), narrow(x.size() + 1, 7);
+  reference->Convert(x.data(), {expected.data(), type}, 40001);
+  ops->Convert(x.data(), {narrow.data(), type}, 40001);
+  CHECK(narrow.back() == 7);
+  narrow.pop_back();
+  CHECK(narrow == expected);
+  std::vector<float> wide(x.size()), expected_wide(x.size());
+  reference->Convert({narrow.data(), type}, expected_wide.data(), 40001);
+  ops->Convert({narrow.data(), type}, wide.data(), 40001);
+  CHECK(wide == expected_wide);
+}
+
 TEST_CASE("Allocations are zeroed and aligned, and an allocation error names the size") {
   auto ops = MakeCpuOps({.n_threads = 1});
   for (const size_t bytes : {size_t{1}, size_t{1000}, size_t{5} << 20}) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/float_convert.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/matrix_parts.h"
 
@@ -53,6 +54,14 @@ void CpuGatherRows(const GatherRowsArgs& args, ThreadPool& pool) {
     for (size_t r = begin; r < end; ++r) {
       const size_t row = args.rows != nullptr ? static_cast<size_t>(args.rows[r]) : r;
       std::copy_n(args.x.f32() + row * width, width, args.out.f32() + r * width);
+    }
+  });
+}
+
+void CpuConvert(ConstAct from, Act to, int64_t n, ThreadPool& pool) {
+  RunPieces(pool, static_cast<size_t>(n), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      StoreElement(to.data, to.dtype, i, LoadElement(from.data, from.dtype, i));
     }
   });
 }

@@ -459,6 +459,9 @@ class CudaOps final : public Ops {
   void GatherRows(const GatherRowsArgs& args) override {
     Launch("GatherRows", [&] { return cuda::GatherRows(stream_, args); });
   }
+  void Convert(ConstAct from, Act to, int64_t n) override {
+    Launch("Convert", [&] { return cuda::Convert(stream_, from, to, n); });
+  }
   void Scale(float* x, int64_t n, const float* factor) override {
     Launch("Scale", [&] { return cuda::Scale(stream_, x, n, factor); });
   }

@@ -440,6 +440,12 @@ class ReferenceOps final : public Ops {
     }
   }
 
+  void Convert(ConstAct from, Act to, int64_t n) override {
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      StoreElement(to.data, to.dtype, i, LoadElement(from.data, from.dtype, i));
+    }
+  }
+
   void Scale(float* x, int64_t n, const float* factor) override {
     for (int64_t i = 0; i < n; ++i) x[i] *= *factor;
   }

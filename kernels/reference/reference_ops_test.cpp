@@ -236,6 +236,17 @@ TEST_CASE("GatherRows and copies") {
   CHECK(ops->Synchronize().ok());
 }
 
+TEST_CASE("Convert rounds to nearest, ties to even") {
+  auto ops = MakeReferenceOps();
+  // One step of bfloat16 above 1 is 2^-7.
+  const Floats x = {1, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1p-8f + 0x1p-20f, -3.5f};
+  std::vector<uint16_t> narrow(x.size());
+  ops->Convert(x.data(), {narrow.data(), DType::kBF16}, 5);
+  Floats wide(x.size());
+  ops->Convert({narrow.data(), DType::kBF16}, wide.data(), 5);
+  CHECK(wide == Floats{1, 1, 1 + 0x1p-6f, 1 + 0x1p-7f, -3.5f});
+}
+
 TEST_CASE("Route by sigmoid: the correction and the groups choose, the factor scales") {
   auto ops = MakeReferenceOps();
   // Groups {0, 1} and {2, 3}. Without groups, experts 0 and 2 would be the best.

@@ -192,6 +192,19 @@ v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadCo
   return request;
 }
 
+// FAILED_PRECONDITION: the worker is of a version that does not know a value of `config`.
+grpc::Status DoesAsAsked(const v1::MemoryReport& report, const v1::LoadConfig& config) {
+  const auto unknown = [](const char* flag) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                        fmt::format("the worker does not know {}: run the same version on router "
+                                    "and workers",
+                                    flag));
+  };
+  if (report.kv_dtype() != config.kv_dtype()) return unknown("--kv-dtype");
+  if (report.hidden_dtype() != config.hidden_dtype()) return unknown("--hidden-dtype");
+  return grpc::Status::OK;
+}
+
 // Loads each worker with the request of the same index.
 absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
                   const std::vector<v1::LoadRequest>& requests, std::vector<Worker>& workers,
@@ -219,12 +232,7 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
                           "the worker sent no memory report for this model: run the same version "
                           "on router and workers");
     }
-    if (worker.memory.kv_dtype() != requests[worker.stage].config().kv_dtype()) {
-      return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
-                          "the worker does not know --kv-dtype: run the same version on router "
-                          "and workers");
-    }
-    return status;
+    return DoesAsAsked(worker.memory, requests[worker.stage].config());
   };
   return OnAll(workers, "cannot load", load, stop);
 }
@@ -257,8 +265,10 @@ absl::Status FitLayers(const ModelSpec& spec, const PipelineOptions& options,
 }
 
 // See Pipeline::kv_scope. FAILED_PRECONDITION: the stages do not hold layers of one checkpoint.
+// layers: by stage.
 absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig& config,
-                                    const std::vector<Worker>& workers) {
+                                    const std::vector<Worker>& workers,
+                                    const std::vector<LayerRange>& layers) {
   if (!HasKvTiers(config)) return "";
   const Worker& first = workers.front();
   for (const Worker& worker : workers) {
@@ -284,6 +294,11 @@ absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig&
                   has_long_factors ? config.max_model_len() : 0);
   // The type of the weights is not named again, so that blocks of older versions are found.
   if (config.kv_dtype() != v1::KV_DTYPE_AUTO) scope += "\n" + v1::KvDType_Name(config.kv_dtype());
+  // Keys and values of later layers depend on where hidden states were rounded.
+  if (HiddenDTypeOf(config) != DType::kF32 && layers.size() > 1) {
+    scope += "\n" + v1::HiddenDType_Name(config.hidden_dtype());
+    for (const LayerRange& range : layers) scope += fmt::format(" {}", range.first);
+  }
   return scope;
 }
 
@@ -399,7 +414,9 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
 absl::Status CheckKvScope(const ModelSpec& spec, const Pipeline& pipeline,
                           const std::vector<Worker>& workers) {
   if (pipeline.kv_scope.empty()) return absl::OkStatus();
-  SC_ASSIGN_OR_RETURN(const std::string scope, KvScope(spec, pipeline.config, workers));
+  std::vector<LayerRange> layers;
+  for (const PipelineStage& stage : pipeline.stages) layers.push_back(stage.layers);
+  SC_ASSIGN_OR_RETURN(const std::string scope, KvScope(spec, pipeline.config, workers, layers));
   if (scope == pipeline.kv_scope) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "a stage's replacement cannot use the KV blocks in the pipeline's store: start the same "
@@ -463,7 +480,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
                                       options.prefix_cache, workers));
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
   SC_RETURN_IF_ERROR(Join(lease, kv, workers, stop));
-  SC_ASSIGN_OR_RETURN(std::string kv_scope, KvScope(spec, config, workers));
+  SC_ASSIGN_OR_RETURN(std::string kv_scope, KvScope(spec, config, workers, layers));
 
   Pipeline pipeline{.lease = lease,
                     .stages = {},

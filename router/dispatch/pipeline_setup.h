@@ -51,8 +51,9 @@ struct Pipeline {
   bool on_gpus = false;
   v1::LoadConfig config;  // as the workers got it
   KvPlan kv;
-  // What keys in the KV store depend on beside tokens: weights, numerics, dtypes. Empty: there is
-  // no store, or a stage does not know it.
+  // What keys in the KV store depend on beside tokens: weights, numerics, dtypes; with hidden
+  // states in bfloat16 also the split into stages. Empty: there is no store, or a stage does not
+  // know it.
   std::string kv_scope;
 };
 

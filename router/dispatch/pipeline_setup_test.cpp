@@ -141,6 +141,12 @@ TEST_CASE("the KV cache is kept if every stage has had its memory since before t
   CHECK_FALSE(is_kept(39));
 }
 
+std::string KvScopeOf(const PipelineOptions& options) {
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  return pipeline->kv_scope;
+}
+
 TEST_CASE("a pipeline uses the KV store if it was asked for and every stage has it") {
   FakeStage with({.has_kv_store = true, .checkpoint_id = "w"}), without;
   const auto scope = [](const std::vector<const FakeStage*>& stages, const std::string& url,
@@ -148,15 +154,41 @@ TEST_CASE("a pipeline uses the KV store if it was asked for and every stage has 
     PipelineOptions options = Options(stages);
     options.flags.config.set_kv_store(url);
     options.flags.config.set_kv_dtype(kv_dtype);
-    const auto pipeline = SetUpPipeline(Spec(), options);
-    REQUIRE(pipeline.ok());
-    return pipeline->kv_scope;
+    return KvScopeOf(options);
   };
   CHECK(scope({&with}, "dir:/kv") == "77\ncpu-1\nDTYPE_UNSPECIFIED\n0");
   CHECK(scope({&with}, "dir:/kv", v1::KV_DTYPE_FP8) ==
         "77\ncpu-1\nDTYPE_UNSPECIFIED\n0\nKV_DTYPE_FP8");
   CHECK(scope({&with}, "").empty());
   CHECK(scope({&with, &without}, "dir:/kv").empty());
+}
+
+TEST_CASE("blocks computed behind rounded hidden states are for the same split only") {
+  FakeStage first({.has_kv_store = true, .checkpoint_id = "w"});
+  FakeStage second({.has_kv_store = true, .checkpoint_id = "w"});
+  const auto scope = [](const std::vector<const FakeStage*>& stages,
+                        std::vector<uint32_t> layer_split) {
+    PipelineOptions options = Options(stages);
+    options.flags.config.set_kv_store("dir:/kv");
+    options.flags.config.set_hidden_dtype(v1::HIDDEN_DTYPE_BFLOAT16);
+    options.flags.layer_split = std::move(layer_split);
+    return KvScopeOf(options);
+  };
+  const std::string whole = "77\ncpu-1\nDTYPE_UNSPECIFIED\n0";
+  CHECK(scope({&first}, {}) == whole);
+  CHECK(scope({&first, &second}, {1, 5}) == whole + "\nHIDDEN_DTYPE_BFLOAT16 0 1");
+  CHECK(scope({&first, &second}, {2, 4}) == whole + "\nHIDDEN_DTYPE_BFLOAT16 0 2");
+}
+
+TEST_CASE("a worker that does not know the type of hidden states holds no stage") {
+  FakeStage knows, older({.knows_hidden_dtype = false});
+  PipelineOptions options = Options({&knows, &older});
+  CHECK(SetUpPipeline(Spec(), options).ok());
+  options.flags.config.set_hidden_dtype(v1::HIDDEN_DTYPE_BFLOAT16);
+  const absl::Status status = SetUpPipeline(Spec(), options).status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(status.message().find(older.address()) != absl::string_view::npos);
+  CHECK(status.message().find("--hidden-dtype") != absl::string_view::npos);
 }
 
 TEST_CASE("a worker that does not know the type of the KV cache holds no stage") {

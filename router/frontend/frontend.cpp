@@ -242,6 +242,7 @@ absl::Status Frontend::DescribeModel(v1::Model* model) const {
   model->set_max_model_len(model_.max_model_len);
   model->set_dtype(model_.dtype);
   model->set_kv_dtype(model_.kv_dtype);
+  model->set_hidden_dtype(model_.hidden_dtype);
   model->set_has_chat_template(model_.chat_template != nullptr);
   if (stages_) {
     for (v1::StageStatus& stage : stages_()) *model->add_stages() = std::move(stage);

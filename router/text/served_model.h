@@ -37,6 +37,7 @@ struct ServedModel {
   MemoryBudget* memory = nullptr;
   std::string dtype;  // of the weights: "bfloat16"
   std::string kv_dtype;
+  std::string hidden_dtype;   // of hidden states between stages
   int32_t max_model_len = 0;  // prompt and completion, tokens
   int32_t max_logprobs = 20;
 };

@@ -42,6 +42,10 @@ class Toxiproxy:
         for stream in ("upstream", "downstream"):
             self._ask("POST", "proxies/proxy/toxics", name=stream, type="latency", stream=stream, attributes=dict(latency=ms))
 
+    def limit(self, mb_per_s):
+        """What clients send arrives at most at this rate, in 10^6 bytes per second, for each connection."""
+        self._ask("POST", "proxies/proxy/toxics", type="bandwidth", stream="upstream", attributes=dict(rate=round(1000 * mb_per_s)))
+
     def mend(self):
         """Ends all of these. What was held up comes at once."""
         self._process.send_signal(signal.SIGCONT)

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/config/load_config.h"
 #include "common/status.h"
+#include "worker/model/passed_rows.h"
 
 namespace stagecoach {
 
@@ -31,6 +32,15 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
                                                                kernels::Ops* ops) {
   SC_ASSIGN_OR_RETURN(const ModelSpec spec, ReadModelSpec(options.model_dir));
   std::unique_ptr<PipelineRun> run(new PipelineRun(ops));
+  v1::LoadConfig& config = run->config_;
+  config.set_adapter_dir(options.adapter_dir);
+  config.set_dtype(ToProto(options.dtype));
+  config.set_kv_dtype(options.kv_dtype);
+  config.set_hidden_dtype(options.hidden_dtype);
+  if (options.dummy_weights) config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+  config.set_max_batched_tokens(options.max_batched_tokens);
+  config.set_max_sequences(kMaxSequences);
+  config.set_max_model_len(options.max_model_len);
   const std::vector<int32_t> borders = Borders(spec, options.n_stages);
   for (int32_t stage = 0; stage < options.n_stages; ++stage) {
     worker::StageModelOptions model;
@@ -39,13 +49,7 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
     model.n_layers = borders[static_cast<size_t>(stage) + 1] - model.first_layer;
     model.is_first = stage == 0;
     model.is_last = stage + 1 == options.n_stages;
-    model.config.set_adapter_dir(options.adapter_dir);
-    model.config.set_dtype(ToProto(options.dtype));
-    model.config.set_kv_dtype(options.kv_dtype);
-    if (options.dummy_weights) model.config.set_load_format(v1::LOAD_FORMAT_DUMMY);
-    model.config.set_max_batched_tokens(options.max_batched_tokens);
-    model.config.set_max_sequences(kMaxSequences);
-    model.config.set_max_model_len(options.max_model_len);
+    model.config = config;
     SC_ASSIGN_OR_RETURN(auto loaded, worker::StageModel::Load(model, ops, nullptr));
     const std::vector<uint64_t> n_blocks(spec.kv_groups.size(), options.n_blocks);
     SC_RETURN_IF_ERROR(loaded->AllocateKv(n_blocks));
@@ -110,16 +114,16 @@ void PipelineRun::Step(std::span<const Chunk> chunks, worker::LogitRows logit_ro
                            .token_ids = ids,
                            .new_blocks = new_blocks,
                            .n_tokens = static_cast<int32_t>(ids.size())};
-  const size_t bytes = ids.size() * static_cast<size_t>(spec().passed_width()) * sizeof(float);
-  std::vector<std::byte> hidden(bytes);
+  std::vector<std::byte> passed(worker::PassedBytes(spec(), config_, ids.size()));
   for (size_t i = 0; i < stages_.size(); ++i) {
-    float* const buffer = stages_[i]->hidden_buffer();
+    worker::StageModel& stage = *stages_[i];
     if (i > 0) {
       batch.token_ids = {};
-      ops_->Upload(hidden.data(), buffer, bytes);
+      ops_->Upload(passed.data(), stage.passed_buffer(), passed.size());
     }
-    stages_[i]->Forward(batch, buffer, i + 1 == stages_.size() ? logit_rows : std::nullopt);
-    ops_->Download(buffer, hidden.data(), bytes);
+    stage.Forward(batch, stage.hidden_buffer(),
+                  i + 1 == stages_.size() ? logit_rows : std::nullopt);
+    ops_->Download(stage.passed_buffer(), passed.data(), passed.size());
   }
   for (const Chunk& chunk : chunks) chunk.sequence->n_done += chunk.n_tokens;
 }

@@ -22,6 +22,7 @@ struct PipelineOptions {
   int32_t n_stages = 1;
   std::optional<DType> dtype;
   v1::KvDType kv_dtype = v1::KV_DTYPE_AUTO;
+  v1::HiddenDType hidden_dtype = v1::HIDDEN_DTYPE_FLOAT32;
   bool dummy_weights = false;
   int32_t max_batched_tokens = 512;
   int32_t max_model_len = 512;  // tokens
@@ -69,6 +70,7 @@ class PipelineRun {
   int32_t TakeBlock(size_t group);
 
   kernels::Ops* ops_;
+  v1::LoadConfig config_;
   std::vector<std::unique_ptr<worker::StageModel>> stages_;
   std::vector<std::vector<int32_t>> free_blocks_;  // per KV group
   int32_t n_sequences_ = 0;                        // created so far

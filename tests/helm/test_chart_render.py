@@ -270,6 +270,12 @@ def test_the_kv_cache_has_a_type_of_its_own(kv_dtype):
     assert f"--kv-dtype={kv_dtype}" in router_of(Manifests(render(**{"model.kvDtype": kv_dtype})))["args"]
 
 
+@pytest.mark.parametrize("hidden_dtype", ["float32", "bfloat16"])
+def test_hidden_states_have_a_type_of_their_own(hidden_dtype):
+    args = router_of(Manifests(render(**{"model.hiddenDtype": hidden_dtype})))["args"]
+    assert f"--hidden-dtype={hidden_dtype}" in args
+
+
 def test_the_journal_can_be_on_a_volume():
     router = router_of(Manifests(render(**{"router.journal.volume.emptyDir.sizeLimit": "1Gi"})))
     (folder,) = [one["value"] for one in router["env"] if one["name"] == "STAGECOACH_JOURNAL"]

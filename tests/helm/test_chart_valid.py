@@ -75,6 +75,7 @@ def test_the_schemas_find_a_misspelled_field():
     ({"image.worker.digest": "latest"}, "digest"),
     ({"worker.kvMemory": "much"}, "kvMemory"),
     ({"model.kvDtype": "int4"}, "kvDtype"),
+    ({"model.hiddenDtype": "fp8"}, "hiddenDtype"),
 ], ids=lambda value: ",".join(value) if isinstance(value, dict) else "")
 def test_impossible_values_are_refused_by_name(values, says):
     assert says in refusal(**values)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/config/load_config.h"
+#include "worker/model/passed_rows.h"
 #include "worker/model/rope_table.h"
 
 namespace stagecoach::worker {
@@ -33,10 +34,10 @@ size_t Bytes(int64_t rows, int64_t width, size_t element_bytes) {
 }  // namespace
 
 uint64_t ScratchSizes::total() const {
-  return hidden + normed + inner + mlp + router_logits + experts + expert_weights + expert_scratch +
-         dense_out + expert_out + head_rows + q_latents + latents + projected + mixed + embedded +
-         last_row_ids + last_qkv + last_hidden + logit_rows + logit_hidden + logit_normed +
-         logit_projected + logits + ropes;
+  return hidden + passed + normed + inner + mlp + router_logits + experts + expert_weights +
+         expert_scratch + dense_out + expert_out + head_rows + q_latents + latents + projected +
+         mixed + embedded + last_row_ids + last_qkv + last_hidden + logit_rows + logit_hidden +
+         logit_normed + logit_projected + logits + ropes;
 }
 
 ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec,
@@ -62,6 +63,9 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
 
   ScratchSizes sizes;
   sizes.hidden = Bytes(tokens, spec.passed_width(), sizeof(float));
+  if (HiddenDTypeOf(options.config) != DType::kF32 && !(options.is_first && options.is_last)) {
+    sizes.passed = PassedBytes(spec, options.config, static_cast<size_t>(tokens));
+  }
   const int32_t q_rank = spec.latent ? spec.latent->q_rank : 0;
   sizes.normed = Bytes(tokens, std::max(spec.hidden_size, q_rank), act_bytes);
   // The activation may overwrite qkv and attn, because attention is over when it is written.

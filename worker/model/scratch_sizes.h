@@ -24,6 +24,7 @@ struct ScratchDevice {
 // max_logit_rows, H: hidden_size, P: embed_size, V: vocab_size.
 struct ScratchSizes {
   size_t hidden = 0;      // [T, ModelSpec::passed_width] float32
+  size_t passed = 0;      // [T, ModelSpec::passed_width]: several stages, hidden_dtype not float32
   size_t normed = 0;      // [T, H], or [T, LatentSpec::q_rank] if that is more
   size_t inner = 0;       // qkv and attn; later the activation
   size_t attn_start = 0;  // offset of attn in inner

@@ -108,6 +108,9 @@ class StageModelImpl final : public StageModel {
   }
   int32_t max_logit_rows() const override { return max_logit_rows_; }
   float* hidden_buffer() override { return hidden_.As<float>(); }
+  void* passed_buffer() override {
+    return is_passed_rounded() ? passed_.data.get() : hidden_.data.get();
+  }
   int32_t* sampled_tokens() override { return step_->sampled; }
 
   absl::Status AllocateKv(std::span<const uint64_t> n_blocks,
@@ -241,7 +244,13 @@ class StageModelImpl final : public StageModel {
   }
   // Runs the layers of the step built last.
   void RunLayers(float* hidden) {
-    if (options_.is_first) Embed(hidden);
+    const kernels::Act passed(passed_buffer(), HiddenDTypeOf(options_.config));
+    const int64_t n_passed = int64_t{step_->n_tokens} * spec_.passed_width();
+    if (options_.is_first) {
+      Embed(hidden);
+    } else if (is_passed_rounded()) {
+      ops_->Convert(passed, hidden, n_passed);
+    }
     // Behind the hidden states: [T, n_layers, width].
     float* const row_inputs = hidden + int64_t{step_->n_tokens} * spec_.hidden_size;
     if (options_.is_first && spec_.layer_inputs.width > 0) EmbedInputs(hidden, row_inputs);
@@ -252,6 +261,7 @@ class StageModelImpl final : public StageModel {
       ++*options_.work;
     }
     if (last_rows_.chosen()) RunLastRows(n_of_all_rows, hidden, row_inputs);
+    if (is_passed_rounded() && !options_.is_last) ops_->Convert(hidden, passed, n_passed);
   }
 
   // The stage's last layer with keys and values of its own.
@@ -324,6 +334,8 @@ class StageModelImpl final : public StageModel {
     }
   }
 
+  // Whether hidden states come or leave in another type than float32.
+  bool is_passed_rounded() const { return passed_.bytes > 0; }
   bool is_projected() const { return spec_.embed_size != spec_.hidden_size; }
 
   void Gemm(kernels::ConstAct x, const kernels::Matrix& w, kernels::Act y, int32_t n_rows,
@@ -418,6 +430,9 @@ class StageModelImpl final : public StageModel {
         *ops_, "buffers for a step", sizes.total(),
         "lower --max-batched-tokens or --max-sequences, or spread the model over more stages"));
     SC_ASSIGN_OR_RETURN(hidden_, Scratch(sizes.hidden));
+    if (sizes.passed > 0) {
+      SC_ASSIGN_OR_RETURN(passed_, Scratch(sizes.passed));
+    }
     SC_ASSIGN_OR_RETURN(normed_, Scratch(sizes.normed));
     SC_ASSIGN_OR_RETURN(inner_, Scratch(sizes.inner));
     void* const attn = inner_.As<char>() + sizes.attn_start;
@@ -525,6 +540,7 @@ class StageModelImpl final : public StageModel {
   kernels::Buffer last_qkv_;      // LayerScratch::qkv
   kernels::Buffer last_hidden_;   // [max_sequences, passed_width], laid out like `hidden`
   std::vector<int32_t> indices_;  // of the rows passed to Logits
+  kernels::Buffer passed_;        // ScratchSizes::passed
   kernels::Buffer hidden_, normed_, mlp_;            // LayerScratch's
   kernels::Buffer inner_;                            // qkv and attn, or activation
   kernels::Buffer head_rows_, q_latents_, latents_;  // LayerScratch's, with latent attention

@@ -109,9 +109,10 @@ class StageModel {
 
   // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory with the residual
   // added in, followed by the inputs of layers of a model with LayerInputsSpec, [T, n_layers,
-  // width]. It is input and output, except that stage 0 fills it from batch.token_ids. The model
-  // keeps the sequences' block tables by slot. logit_rows: on the last stage, the ascending rows
-  // that Logits may be asked for, so that the last layer can skip the end of the other rows. Absent
+  // width]. It is output, and also input unless the stage is the first one, which reads
+  // batch.token_ids, or hidden states travel in another type: see passed_buffer(). The model keeps
+  // the sequences' block tables by slot. logit_rows: on the last stage, the ascending rows that
+  // Logits may be asked for, so that the last layer can skip the end of the other rows. Absent
   // (always so on other stages): Logits may be asked for any row.
   virtual void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows logit_rows) = 0;
 
@@ -127,6 +128,10 @@ class StageModel {
 
   // The model's own scratch, max_batched_tokens * ModelSpec::passed_width float32.
   virtual float* hidden_buffer() = 0;
+  // Hidden states as they travel (passed_rows.h), for max_batched_tokens rows: Forward reads those
+  // of the stage before from here, and leaves those for the next stage here. It is hidden_buffer()
+  // if they travel as float32.
+  virtual void* passed_buffer() = 0;
   // [max_sequences] int32 device memory, by slot: the tokens that kernels::kSampledToken refers to.
   virtual int32_t* sampled_tokens() = 0;
 };

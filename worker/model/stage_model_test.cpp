@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
+#include <cstring>
 
+#include "common/float_convert.h"
 #include "common/temp_dir.h"
 #include "kernels/reference/reference_ops.h"
 #include "worker/model/scratch_sizes.h"
@@ -93,6 +96,53 @@ TEST_CASE("memory is reported by purpose") {
   CHECK(load()->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 4 * layer_block});
 }
 
+TEST_CASE("hidden states that travel as bfloat16 are rounded and widened by the model") {
+  TempDir dir;
+  const auto ops = kernels::MakeReferenceOps();
+  StageModelOptions options = Options(dir);
+  const auto load = [&](v1::HiddenDType type) {
+    options.config.set_hidden_dtype(type);
+    auto model = StageModel::Load(options, ops.get(), nullptr);
+    REQUIRE(model.ok());
+    return *std::move(model);
+  };
+  const auto whole = load(v1::HIDDEN_DTYPE_FLOAT32);
+  const uint64_t whole_bytes = whole->scratch_bytes();
+  CHECK(whole->passed_buffer() == whole->hidden_buffer());
+  // Nothing travels from a single stage.
+  CHECK(load(v1::HIDDEN_DTYPE_BFLOAT16)->scratch_bytes() == whole_bytes);
+
+  options.n_layers = 2;
+  options.is_last = false;
+  const auto head = load(v1::HIDDEN_DTYPE_BFLOAT16);
+  options.first_layer = 2;
+  options.is_first = false;
+  options.is_last = true;
+  const auto tail = load(v1::HIDDEN_DTYPE_BFLOAT16);
+  const std::vector<uint64_t> n_blocks = {2, 2};
+  REQUIRE(head->AllocateKv(n_blocks).ok());
+  REQUIRE(tail->AllocateKv(n_blocks).ok());
+
+  const std::vector<int32_t> ids = {3, 1, 4};
+  const kernels::StepSeq seq{.slot = 0, .position = 0, .n_tokens = 3};
+  const std::vector<kernels::NewBlock> blocks = {{0, 0, 0, 1}, {1, 0, 0, 1}};
+  kernels::StepBatch batch{
+      .seqs = {&seq, 1}, .token_ids = ids, .new_blocks = blocks, .n_tokens = 3};
+  head->Forward(batch, head->hidden_buffer(), std::nullopt);
+  constexpr size_t kValues = 3 * 16;
+  const auto* const passed = static_cast<const uint16_t*>(head->passed_buffer());
+  std::vector<uint16_t> expected(kValues);
+  for (size_t i = 0; i < kValues; ++i) expected[i] = BF16FromFloat(head->hidden_buffer()[i]);
+  CHECK(std::vector<uint16_t>(passed, passed + kValues) == expected);
+
+  std::memcpy(tail->passed_buffer(), passed, kValues * sizeof(uint16_t));
+  std::fill_n(tail->hidden_buffer(), kValues, NAN);  // is not read
+  batch.token_ids = {};
+  tail->Forward(batch, tail->hidden_buffer(), std::nullopt);
+  CHECK(std::all_of(tail->hidden_buffer(), tail->hidden_buffer() + kValues,
+                    [](float value) { return std::isfinite(value); }));
+}
+
 TEST_CASE("experts count in the layers that have them") {
   const auto ops = kernels::MakeReferenceOps();
   const auto load = [&](int32_t n_experts) {
@@ -130,6 +180,8 @@ TEST_CASE("the scratch size equals the planned size") {
   check();
   options.n_layers = 2;
   options.is_last = false;
+  check();
+  options.config.set_hidden_dtype(v1::HIDDEN_DTYPE_BFLOAT16);
   check();
   options = Options(dir);
   // Like OPT-350M: an embedding narrower than the layers.

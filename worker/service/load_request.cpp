@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "common/config/load_config.h"
 #include "common/status.h"
 #include "worker/kv_store/kv_store.h"
 
@@ -79,6 +80,13 @@ StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<W
           .config = request.config(),
           .max_logit_rows = SequencesAtOnce(request.config().max_sequences(), request.n_stages()),
           .work = std::move(work)};
+}
+
+absl::StatusOr<std::unique_ptr<StageModel>> LoadBatchInvariant(const StageModelOptions& options,
+                                                               kernels::Ops* ops,
+                                                               const LoadProgressFn& progress) {
+  SC_RETURN_IF_ERROR(CheckBatchInvariant(options.config));
+  return StageModel::Load(options, ops, progress);
 }
 
 absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadRequest& request,

@@ -27,6 +27,12 @@ absl::Status CheckNumerics(const v1::LoadRequest& request, const std::string& nu
 bool IsLoaded(const v1::LoadRequest& loaded, const v1::LoadRequest& request);
 
 StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work);
+// StageModel::Load for a worker with --batch-invariant. INVALID_ARGUMENT if tokens would depend on
+// the number of stages.
+absl::StatusOr<std::unique_ptr<StageModel>> LoadBatchInvariant(const StageModelOptions& options,
+                                                               kernels::Ops* ops,
+                                                               const LoadProgressFn& progress);
+
 // Returns null if the request has no token table; grammars are then unavailable. An unsuitable
 // table is an error.
 absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadRequest& request,

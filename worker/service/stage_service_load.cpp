@@ -20,6 +20,7 @@
 #include "common/text/grammar_cache.h"
 #include "worker/loader/checkpoint_id.h"
 #include "worker/model/link_needs.h"
+#include "worker/model/passed_rows.h"
 #include "worker/service/load_beat.h"
 #include "worker/service/load_request.h"
 #include "worker/service/memory_profile.h"
@@ -119,8 +120,8 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   SC_RETURN_IF_ERROR(transport_->Prepare(
       {.stage = static_cast<int32_t>(request.stage()),
        .n_stages = n_stages,
-       .hidden_bytes = static_cast<size_t>(config.max_batched_tokens()) *
-                       static_cast<size_t>(model_->spec().passed_width()) * sizeof(float),
+       .hidden_bytes =
+           PassedBytes(model_->spec(), config, static_cast<size_t>(config.max_batched_tokens())),
        .token_bytes = static_cast<size_t>(config.max_sequences()) * sizeof(int32_t)}));
 
   laps.End("memory of links");
@@ -141,6 +142,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
                 laps.ToString());
   report.set_load_ms(load_ms);
   report.set_kv_dtype(config.kv_dtype());
+  report.set_hidden_dtype(config.hidden_dtype());
   if (Exchange() != nullptr) {
     SC_ASSIGN_OR_RETURN(
         *report.mutable_checkpoint_id(),

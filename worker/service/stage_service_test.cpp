@@ -152,19 +152,24 @@ TEST_CASE("loading streams progress and ends with a memory report") {
 TEST_CASE("a router that loads the same layers again keeps them, another router loads anew") {
   ToyWorker worker;
   const auto load = [&worker](const v1::Lease& lease, uint64_t kv_bytes,
-                              v1::KvDType kv_dtype = v1::KV_DTYPE_AUTO) {
+                              v1::KvDType kv_dtype = v1::KV_DTYPE_AUTO,
+                              v1::HiddenDType hidden_dtype = v1::HIDDEN_DTYPE_FLOAT32) {
     v1::LoadRequest request = LoadRequestFor(0, 1, lease);
     request.mutable_config()->set_kv_memory_bytes(kv_bytes);
     request.mutable_config()->set_kv_dtype(kv_dtype);
+    request.mutable_config()->set_hidden_dtype(hidden_dtype);
     const Loaded loaded = Load(worker, request);
     REQUIRE(loaded.status.ok());
     CHECK(loaded.progress.back().report().kv_dtype() == kv_dtype);
+    CHECK(loaded.progress.back().report().hidden_dtype() == hidden_dtype);
     return loaded.progress.back().report().kv_bytes();
   };
   CHECK(load(LeaseFor(1), 1 << 20) == 1 << 20);
   CHECK(load(LeaseFor(2), 2 << 20) == 1 << 20);  // kept, with the memory found before
   CHECK(load(LeaseFor(3, "other"), 2 << 20) == 2 << 20);
   CHECK(load(LeaseFor(4, "other"), 3 << 20, v1::KV_DTYPE_FP8) == 3 << 20);
+  CHECK(load(LeaseFor(5, "other"), 4 << 20, v1::KV_DTYPE_FP8, v1::HIDDEN_DTYPE_BFLOAT16) ==
+        4 << 20);
 }
 
 TEST_CASE("a worker does not take the place of one that computed with other numerics") {

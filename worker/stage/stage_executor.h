@@ -155,7 +155,7 @@ class StageExecutor {
   struct StepEnd {
     std::unique_ptr<PendingSamples> samples;  // last stage
     std::unique_ptr<PendingPool> pool;        // last stage of an embedding model
-    kernels::Buffer hidden;  // [max_batched_tokens, ModelSpec::passed_width] float32
+    kernels::Buffer hidden;                   // PassedBytes of max_batched_tokens
   };
   // A step that is queued on the device.
   struct StartedStep {

@@ -43,7 +43,7 @@ absl::Status StageExecutor::TakeTokensOnDevice(const StepMetaView& meta) {
 
 absl::Status StageExecutor::TakeHiddenOnDevice(const StepMetaView& meta) {
   if (meta.n_rows == 0) return absl::OkStatus();
-  SC_ASSIGN_OR_RETURN(const bool arrived, device_->ReceiveHidden(meta.step, model_->hidden_buffer(),
+  SC_ASSIGN_OR_RETURN(const bool arrived, device_->ReceiveHidden(meta.step, model_->passed_buffer(),
                                                                  HiddenBytes(meta.n_rows)));
   MutexLock lock(mutex_);
   // The device was idle and waited for work that is queued only now.
@@ -65,7 +65,7 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
   SC_RETURN_IF_ERROR(ops_->Failure());
   if (!config_.is_last() && meta.n_rows > 0) {
     SC_RETURN_IF_ERROR(
-        device_->SendHidden(meta.step, model_->hidden_buffer(), HiddenBytes(meta.n_rows)));
+        device_->SendHidden(meta.step, model_->passed_buffer(), HiddenBytes(meta.n_rows)));
   } else if (config_.is_last() && meta.samples_any()) {
     SC_RETURN_IF_ERROR(device_->SendTokens(meta.step, model_->sampled_tokens()));
   }

@@ -7,6 +7,7 @@
 #include "common/mutex.h"
 #include "common/status.h"
 #include "common/unix_time.h"
+#include "worker/model/passed_rows.h"
 #include "worker/stage/stage_executor.h"
 
 namespace stagecoach::worker {
@@ -232,7 +233,7 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
     MutexLock lock(mutex_);
     counted_.stats.set_metadata_late_steps(counted_.stats.metadata_late_steps() + 1);
   }
-  ops_->Upload(message.payload.data(), model_->hidden_buffer(), message.payload.size());
+  ops_->Upload(message.payload.data(), model_->passed_buffer(), message.payload.size());
   return absl::OkStatus();
 }
 
@@ -255,7 +256,7 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(StartResult(meta, end));
   } else {
-    ops_->DownloadLater(model_->hidden_buffer(), end.hidden.data.get(), HiddenBytes(meta.n_rows));
+    ops_->DownloadLater(model_->passed_buffer(), end.hidden.data.get(), HiddenBytes(meta.n_rows));
   }
   started.mark = ops_->Mark();
   return ops_->runs_ahead() ? started_.Push(std::move(started)) : Finish(std::move(started));
@@ -341,7 +342,7 @@ absl::Status StageExecutor::FinishResult(const StartedStep& step) {
 }
 
 size_t StageExecutor::HiddenBytes(size_t n_rows) const {
-  return n_rows * static_cast<size_t>(model_->spec().passed_width()) * sizeof(float);
+  return PassedBytes(model_->spec(), config_.limits.config, n_rows);
 }
 
 }  // namespace stagecoach::worker

@@ -28,7 +28,7 @@ inline constexpr size_t kStepPoints = 4;
 struct LinkSizes {
   int32_t stage = 0;
   int32_t n_stages = 1;
-  size_t hidden_bytes = 0;  // [max_batched_tokens, hidden_size] float32
+  size_t hidden_bytes = 0;  // of max_batched_tokens rows
   size_t token_bytes = 0;   // [max_sequences] int32
 };
 
@@ -46,10 +46,10 @@ class DeviceChannels {
   virtual absl::Status Stamp(uint64_t step, StepPoint point) = 0;
   // Receives the hidden states of an expected step, ordered after the device work queued so far and
   // before work queued later. Returns whether they had already arrived.
-  virtual absl::StatusOr<bool> ReceiveHidden(uint64_t step, float* hidden, size_t bytes) = 0;
+  virtual absl::StatusOr<bool> ReceiveHidden(uint64_t step, void* hidden, size_t bytes) = 0;
   // Receives the last sampled token of each slot, as of `step` or a later step: [max_sequences].
   virtual absl::Status ReceiveTokens(uint64_t step, int32_t* sampled) = 0;
-  virtual absl::Status SendHidden(uint64_t step, const float* hidden, size_t bytes) = 0;
+  virtual absl::Status SendHidden(uint64_t step, const void* hidden, size_t bytes) = 0;
   virtual absl::Status SendTokens(uint64_t step, const int32_t* sampled) = 0;
 
   // Any thread, in step order, after the device has reached kEnded. At most kStepsAtOnce steps may

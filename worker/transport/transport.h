@@ -1,6 +1,7 @@
 // The interface between neighbouring stages: three one-way channels, each in step order.
 //   metadata  stage i -> i + 1   describes the step; sent ahead of the hidden states
-//   hidden    stage i -> i + 1   [T, hidden_size] float32 rows with the residual added in
+//   hidden    stage i -> i + 1   [T, hidden_size] rows with the residual added in, float32 or as
+//                                LoadConfig::hidden_dtype says
 //   tokens    last -> first      sampled tokens, so that the next decode step needs no router
 //
 // Threads: one sender and one receiver per channel; each may be its own thread. Close() may be

@@ -1,5 +1,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
 #include "common/check.h"
@@ -178,6 +180,7 @@ struct ConvertParams {
   const void* from;
   void* to;
   int64_t n;
+  int64_t n_wide;  // groups of kWide values at the front; the rest goes one by one
 };
 
 template <typename F, typename T>
@@ -186,7 +189,14 @@ __global__ void ConvertKernel(const ConvertParams p) {
   WaitForPrevious();
   const F* const from = static_cast<const F*>(p.from);
   T* const to = static_cast<T*>(p.to);
-  ForEach(p.n, [&](int64_t i) { to[i] = FromFloat<T>(ToFloat(from[i])); });
+  ForEach(p.n_wide, [&](int64_t item) {
+    float values[kWide];
+    LoadFloats<kWide>(from + item * kWide, values);
+    StoreFloats<kWide>(values, to + item * kWide);
+  });
+  const int64_t n_done = p.n_wide * kWide;
+  ForEach(p.n - n_done,
+          [&](int64_t i) { to[n_done + i] = FromFloat<T>(ToFloat(from[n_done + i])); });
 }
 
 }  // namespace
@@ -289,11 +299,16 @@ cudaError_t AddBias(const Stream& stream, Act y, const float* bias, int32_t n_ro
 }
 
 cudaError_t Convert(const Stream& stream, ConstAct from, Act to, int64_t n) {
-  const ConvertParams params{from.data, to.data, n};
+  // Rows of a matrix may begin anywhere.
+  const auto is_aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % sizeof(uint4) == 0;
+  };
+  const int64_t n_wide = is_aligned(from.data) && is_aligned(to.data) ? n / kWide : 0;
+  const ConvertParams params{from.data, to.data, n, n_wide};
+  const LaunchShape shape = ShapeFor(stream, std::max(n_wide, n - n_wide * kWide));
   return WithType(from.dtype, [&](auto source) {
     return WithType(to.dtype, [&](auto target) {
-      return Launch<&ConvertKernel<decltype(source), decltype(target)>>(stream, ShapeFor(stream, n),
-                                                                        params);
+      return Launch<&ConvertKernel<decltype(source), decltype(target)>>(stream, shape, params);
     });
   });
 }

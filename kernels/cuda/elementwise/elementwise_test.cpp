@@ -85,6 +85,20 @@ TEST_CASE("GatherRows: rows in any order, or the first rows") {
   CHECK(out.Get() == Rounded(expected, dtype));
 }
 
+TEST_CASE("Convert: every pair of types, with a rest, and from a place that is not aligned") {
+  const DType from = GENERATE(from_range(kTypes)), to = GENERATE(from_range(kTypes));
+  const int64_t n = GENERATE(1, 8, 4099);
+  const int64_t skipped = GENERATE(0, 1);
+  const auto ops = NewCudaOps();
+  const std::vector<float> x = Rounded(RandomFloats(static_cast<size_t>(n + skipped), 1), from);
+  const Values source(*ops, x, from), target(*ops, std::vector<float>(x.size(), 7), to);
+  const char* const begin = static_cast<const char*>(ConstAct(source).data);
+  ops->Convert({begin + skipped * static_cast<int64_t>(DTypeBytes(from)), from}, target, n);
+  std::vector<float> expected = Rounded({x.begin() + skipped, x.end()}, to);
+  expected.resize(x.size(), 7);  // nothing is written behind the values
+  CHECK(target.Get() == expected);
+}
+
 TEST_CASE("Norm: kinds, widths, float32 input and output") {
   const NormKind kind = GENERATE(NormKind::kLayerNorm, NormKind::kRms, NormKind::kRmsPlusOne);
   const int32_t width = GENERATE(1, 6, 64, 100, 640, 4096, 5120);

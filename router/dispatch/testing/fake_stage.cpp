@@ -61,6 +61,9 @@ grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest
   if (options_.knows_kv_dtype) {
     progress.mutable_report()->set_kv_dtype(request->config().kv_dtype());
   }
+  if (options_.knows_hidden_dtype) {
+    progress.mutable_report()->set_hidden_dtype(request->config().hidden_dtype());
+  }
   progress.mutable_report()->set_one_row_ms(options_.layer_ms * request->n_layers());
   progress.mutable_report()->set_largest_step_ms(options_.layer_ms * request->n_layers());
   for (const uint64_t bytes : options_.kv_block_bytes) {

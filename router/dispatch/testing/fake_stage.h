@@ -33,6 +33,7 @@ class FakeStage final : public v1::Stage::Service {
     bool answers_hello = true;
     uint64_t kv_bytes = 1000;
     bool knows_kv_dtype = true;
+    bool knows_hidden_dtype = true;
     uint64_t kv_since_epoch = 0;  // as Join reports it
     std::vector<uint64_t> kv_block_bytes = {10};
     // Called with each plan, on the stream's own thread. A status that is not OK ends the stream.

@@ -74,6 +74,7 @@ std::string StatusJson(const v1::Model& model, const std::vector<std::optional<d
       {"architecture", model.architecture()},
       {"dtype", model.dtype()},
       {"kv_dtype", model.kv_dtype()},
+      {"hidden_dtype", model.hidden_dtype()},
       {"max_model_len", model.max_model_len()},
       {"has_chat_template", model.has_chat_template()},
       {"state", state.word},

@@ -70,6 +70,7 @@ inline ServedModel TestModel(std::shared_ptr<const text::Tokenizer> tokenizer, i
   model.grammars = MakeGrammarCache(text::GrammarVocabulary::Make(table.value()).value());
   model.dtype = "float32";
   model.kv_dtype = "fp8";
+  model.hidden_dtype = "float32";
   model.max_model_len = 256;
   model.max_logprobs = 5;
   return model;

@@ -64,6 +64,9 @@ class LateOps final : public Ops {
   void SigmoidGate(const SigmoidGateArgs& args) override { ops_->SigmoidGate(args); }
   void CopyStates(const CopyStatesArgs& args) override { ops_->CopyStates(args); }
   void GatherRows(const GatherRowsArgs& args) override { ops_->GatherRows(args); }
+  void Convert(kernels::ConstAct from, kernels::Act to, int64_t n) override {
+    ops_->Convert(from, to, n);
+  }
   void Scale(float* x, int64_t n, const float* factor) override { ops_->Scale(x, n, factor); }
   void SoftCap(float* x, int64_t n, float cap) override { ops_->SoftCap(x, n, cap); }
   void Sample(const SampleArgs& args) override { ops_->Sample(args); }

@@ -57,7 +57,7 @@ class ToyDeviceTransport final : public Transport, private DeviceChannels {
     return absl::OkStatus();
   }
   absl::Status Stamp(uint64_t, StepPoint) override { return absl::OkStatus(); }
-  absl::StatusOr<bool> ReceiveHidden(uint64_t step, float* hidden, size_t bytes) override {
+  absl::StatusOr<bool> ReceiveHidden(uint64_t step, void* hidden, size_t bytes) override {
     SC_ASSIGN_OR_RETURN(const Message message, queues_.hidden_in->messages.Pop());
     if (message.step != step || message.payload.size() != bytes) {
       return absl::InternalError("other hidden states came");
@@ -72,7 +72,7 @@ class ToyDeviceTransport final : public Transport, private DeviceChannels {
     std::memcpy(sampled, latest_.payload.data(), token_bytes_);
     return absl::OkStatus();
   }
-  absl::Status SendHidden(uint64_t step, const float* hidden, size_t bytes) override {
+  absl::Status SendHidden(uint64_t step, const void* hidden, size_t bytes) override {
     ++n_hidden_sent_;
     return Push(*queues_.hidden_out, step, hidden, bytes);
   }

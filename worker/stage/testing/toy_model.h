@@ -50,6 +50,7 @@ class ToyModel final : public StageModel {
     return options_.embeds ? options_.max_batched_tokens : options_.max_logit_rows;
   }
   float* hidden_buffer() override { return hidden_.data(); }
+  void* passed_buffer() override { return hidden_.data(); }
   int32_t* sampled_tokens() override { return step_->sampled; }
 
  private:

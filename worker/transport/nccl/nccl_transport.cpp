@@ -286,7 +286,7 @@ absl::Status NcclTransport::Stamp(uint64_t step, StepPoint point) {
   return OrReason(epoch_->timer().Stamp(step, point, options_.compute));
 }
 
-absl::StatusOr<bool> NcclTransport::ReceiveHidden(uint64_t step, float* hidden, size_t bytes) {
+absl::StatusOr<bool> NcclTransport::ReceiveHidden(uint64_t step, void* hidden, size_t bytes) {
   absl::StatusOr<bool> arrived = epoch_->hidden_in()->Take(step, hidden, bytes);
   if (!arrived.ok()) return OrReason(arrived.status());
   return arrived;
@@ -296,7 +296,7 @@ absl::Status NcclTransport::ReceiveTokens(uint64_t step, int32_t* sampled) {
   return OrReason(epoch_->tokens_in()->TakeLatest(step, sampled, memory_.sizes.token_bytes));
 }
 
-absl::Status NcclTransport::SendHidden(uint64_t step, const float* hidden, size_t bytes) {
+absl::Status NcclTransport::SendHidden(uint64_t step, const void* hidden, size_t bytes) {
   return OrReason(epoch_->hidden_out()->Put(step, hidden, bytes));
 }
 

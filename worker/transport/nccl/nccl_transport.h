@@ -60,9 +60,9 @@ class NcclTransport final : public Transport, private DeviceChannels {
  private:
   absl::Status Expect(uint64_t step, size_t hidden_bytes, bool has_tokens) override;
   absl::Status Stamp(uint64_t step, StepPoint point) override;
-  absl::StatusOr<bool> ReceiveHidden(uint64_t step, float* hidden, size_t bytes) override;
+  absl::StatusOr<bool> ReceiveHidden(uint64_t step, void* hidden, size_t bytes) override;
   absl::Status ReceiveTokens(uint64_t step, int32_t* sampled) override;
-  absl::Status SendHidden(uint64_t step, const float* hidden, size_t bytes) override;
+  absl::Status SendHidden(uint64_t step, const void* hidden, size_t bytes) override;
   absl::Status SendTokens(uint64_t step, const int32_t* sampled) override;
   absl::StatusOr<StepTimes> Finish(uint64_t step) override;
 
