@@ -4,7 +4,8 @@
 
 namespace stagecoach {
 
-// "on" lets GPUs keep the weights of experts packed. Workers of a local server inherit it.
+// "off": GPUs expand the weights of experts to 16 bits, to compare. Workers of a local server
+// inherit it.
 inline constexpr char kPackedExpertsSwitch[] = "STAGECOACH_PACKED_EXPERTS";
 
 // Whether the environment variable has this value. No other thread may change the environment

@@ -124,12 +124,12 @@ class Checker {
       Problem(Part::kModel, config);
     }
     if (options_.on_gpus && QuantizeTo(options_.config) && spec.experts.n_experts > 0 &&
-        !IsSwitched(kPackedExpertsSwitch, "on")) {
-      Problem(
-          Part::kModel,
-          fmt::format("--quantize: GPUs keep the weights of experts quantized only with {}=on in "
-                      "the environment",
-                      kPackedExpertsSwitch));
+        IsSwitched(kPackedExpertsSwitch, "off")) {
+      Problem(Part::kModel,
+              fmt::format(
+                  "--quantize: GPUs do not keep the weights of experts quantized with {}=off in "
+                  "the environment",
+                  kPackedExpertsSwitch));
     }
     std::vector<Storage> stored;
     if (options_.config.load_format() != v1::LOAD_FORMAT_DUMMY) {

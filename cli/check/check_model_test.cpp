@@ -300,21 +300,19 @@ TEST_CASE("a model that runs on CPUs only has a note, and a problem on GPUs") {
   CHECK(Parts(CheckModel(options)) == std::vector<Part>{Part::kConfig});
 }
 
-TEST_CASE("GPUs quantize models with experts only if these stay packed") {
+TEST_CASE("GPUs quantize models with experts unless these are expanded") {
   CheckOptions options{.on_gpus = true};
   options.config.set_quantize(v1::QUANTIZE_INT4);
   const Checkpoint dense("llama3"), experts("mixtral");
   options.model = dense.path();
   CHECK(CheckModel(options).ok());
   options.model = experts.path();
+  CHECK(CheckModel(options).ok());
+  setenv(kPackedExpertsSwitch, "off", /*overwrite=*/1);
+  const absl::Cleanup restore = [] { unsetenv(kPackedExpertsSwitch); };
   const ModelReport report = CheckModel(options);
   REQUIRE(report.problems.size() == 1);
   CHECK_THAT(report.problems[0].text, ContainsSubstring("--quantize"));
-  {
-    setenv(kPackedExpertsSwitch, "on", /*overwrite=*/1);
-    const absl::Cleanup restore = [] { unsetenv(kPackedExpertsSwitch); };
-    CHECK(CheckModel(options).ok());
-  }
   options.on_gpus = false;
   CHECK(CheckModel(options).ok());
 }

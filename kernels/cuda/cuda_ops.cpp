@@ -115,7 +115,7 @@ class CudaOps final : public Ops {
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
     // Off: to compare.
     stream_.groups_gemms = stream_.is_hopper && !IsSwitched("STAGECOACH_GROUPED_GEMM", "off");
-    packs_experts_ = IsSwitched(kPackedExpertsSwitch, "on");
+    packs_experts_ = !IsSwitched(kPackedExpertsSwitch, "off");
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
     for (cudaEvent_t& event : marks_) {

@@ -9,8 +9,6 @@ from servers import Spec
 from parts import speed
 
 MODEL, NAME = "qwen3-30b-a3b", "qwen3_30b_a3b"
-# Environment of workers that keep the weights of experts packed.
-PACKED = (("STAGECOACH_PACKED_EXPERTS", "on"),)
 PEER = "vLLM 0.26.0 (Triton experts), H200, the same shape, another run"
 
 
@@ -60,7 +58,7 @@ def checks(options):
     not_grouped = (("STAGECOACH_GROUPED_GEMM", "off"),)
     for flags, env, prefix, figures in (((), (), "", FIGURES), (("--batch-invariant",), (), "batch_invariant/", FIGURES),
                                         ((), not_grouped, "not_grouped/", FIGURES[:2]),
-                                        (("--quantize", "int4"), PACKED, "packed_int4/", FIGURES)):
+                                        (("--quantize", "int4"), (), "packed_int4/", FIGURES)):
         spec = Spec(MODEL, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *flags), env)
         part = f"experts/{prefix}"
         if not prefix:

@@ -1,16 +1,16 @@
 """Shapes of this year's models with random weights, at one stage: batch 1, 64 and 256 requests at a time, prefill, each
-beside the time in which the GPU can read the weights, or multiply by them. gpt-oss once more with experts that stay packed."""
+beside the time in which the GPU can read the weights, or multiply by them. gpt-oss-20b once more with experts expanded to 16 bits."""
 from checks import Check
 from servers import Spec
 
 from parts import speed
-from parts.experts import PACKED, PREFILL, at_a_time
+from parts.experts import PREFILL, at_a_time
 
 # Active parameters of a token, as published. The layers' 16-bit weights take two bytes each.
 ACTIVE = {"gpt-oss-20b": 3.6e9, "gpt-oss-120b": 5.1e9, "qwen3.6-27b": 27e9, "qwen3.6-35b-a3b": 3e9, "gemma-4-31b": 31e9,
           "glm-4.7-flash": 3e9}
-# Models whose MXFP4 experts can stay packed. The larger one does not fit on one GPU in another way.
-PACKABLE, ONLY_PACKED = {"gpt-oss-20b", "gpt-oss-120b"}, {"gpt-oss-120b"}
+# A model whose MXFP4 experts fit in 16 bits, too, and the environment of workers that expand them.
+EXPANDABLE, EXPANDED = "gpt-oss-20b", (("STAGECOACH_PACKED_EXPERTS", "off"),)
 COPY_BYTES_PER_S, FLOPS = 4.3e12, 790e12  # of an H200
 LOADS = {"decode/batch_1": speed.ITL, "server/64_at_a_time/128_256": at_a_time(64, 192),
          "server/256_at_a_time/128_256": at_a_time(256, 512), "prefill/32x4096": PREFILL}
@@ -52,8 +52,7 @@ def checks(options):
     if 1 not in options.stages:
         return []
     found = []
-    ways = [(model, (), "") for model in ACTIVE if model not in ONLY_PACKED]
-    ways += [(model, PACKED, "packed/") for model in ACTIVE if model in PACKABLE]
+    ways = [*((model, (), "") for model in ACTIVE), (EXPANDABLE, EXPANDED, "expanded/")]
     for model, env, prefix in ways:
         spec = Spec(model, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256)), env)
         found.append(Check(f"families/{model}/{prefix}start", spec, limit_s=180, run=lambda server, results, prefix=prefix:
