@@ -82,7 +82,12 @@ Elements CountElements(const ModelSpec& spec, const check::StageFacts& stage) {
   const bool is_first = stage.first_layer == 0;
   const bool is_last = stage.first_layer + stage.n_layers == spec.n_layers();
   if (is_last) dense += embedding;  // the head
-  const double looked_up = is_first && !(is_last && spec.tied_embedding) ? embedding : 0;
+  double looked_up = is_first && !(is_last && spec.tied_embedding) ? embedding : 0;
+  if (is_first) {
+    const double inputs = static_cast<double>(spec.n_layers()) * spec.layer_inputs.width;
+    dense += inputs * spec.hidden_size;  // their projection
+    looked_up += inputs * spec.vocab_size;
+  }
   const double used =
       experts == 0 ? 0
                    : experts * spec.experts.n_used / static_cast<double>(spec.experts.n_experts);

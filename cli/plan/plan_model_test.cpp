@@ -47,6 +47,13 @@ constexpr const char* kQwen3Next =
     "num_experts": 512, "num_experts_per_tok": 10, "shared_expert_intermediate_size": 512,
     "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
 
+constexpr const char* kGemma4E2B =
+    R"({"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "hidden_size": 1536,
+    "intermediate_size": 6144, "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 1,
+    "head_dim": 256, "global_head_dim": 512, "num_kv_shared_layers": 20, "use_double_wide_mlp": true,
+    "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "vocab_size": 262144,
+    "max_position_embeddings": 131072, "sliding_window": 512, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16"})";
+
 struct Planned {
   check::ModelFacts facts;
   ServingPlan plan;
@@ -206,6 +213,15 @@ TEST_CASE("a row of a mixture-of-experts model reads only the experts that it us
   for (const StagePlan& stage : plan.stages) {
     CHECK_THAT(double(stage.read_by_one) / double(stage.read_by_many), WithinRel(0.277, 0.03));
   }
+}
+
+TEST_CASE("a row reads nothing of the table of its layers' inputs but its own numbers") {
+  const ServingPlan plan = Plan(kGemma4E2B, 1, "H200", 8192).plan;
+  const StagePlan& stage = plan.stages.front();
+  const double table = 2.0 * 262144 * 35 * 256;  // bytes
+  CHECK_THAT(double(stage.read_by_one), WithinRel(stage.facts.weights_bytes - table, 0.01));
+  // The step's rows have inputs of all layers beside their hidden states.
+  CHECK(stage.step_bytes > 8192 * (2 * 35 * 256) * sizeof(float));
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "common/status.h"
 
 namespace stagecoach {
@@ -17,6 +15,22 @@ constexpr int32_t kTileHeadDims = 64, kMaxTileHeadDim = 256;
 constexpr int32_t kMaxGroupedExperts = 256, kMaxGroups = 32, kMaxUsedOfGroups = 32;
 // Kernels read 4 numbers of a layer's inputs at a time. They lie behind the hidden states.
 constexpr int32_t kInputsAlignment = 4;
+
+absl::Status CheckHeads(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (!layer.has_attention() || spec.latent) continue;
+    const HeadShape heads = spec.heads(layer);
+    const bool is_other = heads.head_dim != spec.head_dim || heads.n_kv_heads != spec.n_kv_heads;
+    if (!is_other || heads.head_dim > kMaxTileHeadDim || heads.head_dim % kTileHeadDims != 0) {
+      continue;
+    }
+    return absl::UnimplementedError(fmt::format(
+        "{} runs on CPUs only: its layers have {} KV heads of size {}, and others have {} of size "
+        "{}; GPU kernels support one kind of this size in a model",
+        spec.architecture, heads.n_kv_heads, heads.head_dim, spec.n_kv_heads, spec.head_dim));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckExpertGroups(const ModelSpec& spec) {
   const ExpertSpec& experts = spec.experts;
@@ -32,35 +46,7 @@ absl::Status CheckExpertGroups(const ModelSpec& spec) {
       kMaxGroupedExperts, kMaxGroups));
 }
 
-}  // namespace
-
-absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
-  const bool has_chunks =
-      std::any_of(spec.kv_groups.begin(), spec.kv_groups.end(),
-                  [](const KvGroupSpec& group) { return group.window.is_chunk; });
-  if (has_chunks) {
-    return absl::UnimplementedError(fmt::format(
-        "{} with layers that see chunks of positions runs on CPUs only", spec.architecture));
-  }
-  if (spec.layer_inputs.width > 0 && spec.hidden_size % kInputsAlignment != 0) {
-    return absl::UnimplementedError(
-        fmt::format("{} runs on CPUs only: its layers have inputs of their own, and its hidden "
-                    "size, {}, is no multiple of {}",
-                    spec.architecture, spec.hidden_size, kInputsAlignment));
-  }
-  SC_RETURN_IF_ERROR(CheckExpertGroups(spec));
-  for (const LayerSpec& layer : spec.layers) {
-    if (!layer.has_attention() || spec.latent) continue;
-    const HeadShape heads = spec.heads(layer);
-    const bool is_other = heads.head_dim != spec.head_dim || heads.n_kv_heads != spec.n_kv_heads;
-    if (!is_other || heads.head_dim > kMaxTileHeadDim || heads.head_dim % kTileHeadDims != 0) {
-      continue;
-    }
-    return absl::UnimplementedError(fmt::format(
-        "{} runs on CPUs only: its layers have {} KV heads of size {}, and others have {} of size "
-        "{}; GPU kernels support one kind of this size in a model",
-        spec.architecture, heads.n_kv_heads, heads.head_dim, spec.n_kv_heads, spec.head_dim));
-  }
+absl::Status CheckRecurrence(const ModelSpec& spec) {
   if (!spec.recurrent) return absl::OkStatus();
   const RecurrentShape& shape = spec.recurrent->shape;
   if (shape.key_dim <= kMaxGpuRecurrentKeys && shape.conv_width <= kMaxGpuConvWidth) {
@@ -70,6 +56,20 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
       "{} runs on CPUs only: its recurrent layers have heads of {} keys and "
       "convolutions of {} positions; GPU kernels support {} and {}",
       spec.architecture, shape.key_dim, shape.conv_width, kMaxGpuRecurrentKeys, kMaxGpuConvWidth));
+}
+
+}  // namespace
+
+absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
+  if (spec.layer_inputs.width > 0 && spec.hidden_size % kInputsAlignment != 0) {
+    return absl::UnimplementedError(
+        fmt::format("{} runs on CPUs only: its layers have inputs of their own, and its hidden "
+                    "size, {}, is no multiple of {}",
+                    spec.architecture, spec.hidden_size, kInputsAlignment));
+  }
+  SC_RETURN_IF_ERROR(CheckExpertGroups(spec));
+  SC_RETURN_IF_ERROR(CheckHeads(spec));
+  return CheckRecurrence(spec);
 }
 
 }  // namespace stagecoach

@@ -41,13 +41,6 @@ TEST_CASE("layers may differ in heads on GPUs if tensor cores serve only one kin
              ContainsSubstring("Gemma4ForCausalLM runs on CPUs only"));
 }
 
-TEST_CASE("chunks of positions are refused on GPUs") {
-  ModelSpec spec{.architecture = "Llama4ForCausalLM", .kv_groups = {{.window = 8}}};
-  CHECK(CheckRunsOnGpus(spec).ok());
-  spec.kv_groups[0].window.is_chunk = true;
-  CHECK_THAT(std::string(CheckRunsOnGpus(spec).message()), ContainsSubstring("chunks"));
-}
-
 TEST_CASE("a model whose groups of experts do not fit into a warp's registers is refused on GPUs") {
   ModelSpec spec{.architecture = "DeepseekV2ForCausalLM", .kv_groups = {{}}, .layers = {{}}};
   spec.latent = LatentSpec{.kv_rank = 512};

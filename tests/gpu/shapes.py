@@ -23,8 +23,6 @@ PUBLISHED = {name: ROOT / "docs" / "shapes" / name / "config.json"
              for name in ("gpt-oss-20b", "gpt-oss-120b", "qwen3.6-27b", "qwen3.6-35b-a3b", "gemma-4-31b", "glm-4.7-flash")}
 CHECKPOINTS = {"gemma2-27b": 54.5e9, "mistral-7b-files": 14.5e9, "llama-26b-q4_k": 14.8e9}  # bytes
 GGUF, GGUF_FILE = "llama-26b-q4_k", "model.gguf"
-# Golden models that GPUs refuse (common/model/device_support.cpp).
-CPU_ONLY = {"deepseek-v2", "gemma4-e", "llama4", "llama4-dense", "nemotron-h", "nemotron-h-moe"}
 
 
 def golden_models():
@@ -89,8 +87,7 @@ class Models:
 
     def for_tokens(self):
         """Names of models whose weights give meaningful tokens."""
-        golden = ["gemma2"] if self._smoke else [name for name in golden_models() if name not in CPU_ONLY]
-        return [*golden, "demo", *self._more]
+        return [*(["gemma2"] if self._smoke else golden_models()), "demo", *self._more]
 
     def config(self, name):
         return config_of(self.folder(name))

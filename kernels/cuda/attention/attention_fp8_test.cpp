@@ -49,8 +49,6 @@ TEST_CASE("FP8 cache: keys after rotation and norms, values after norms") {
                                         {96, KvOfRow::kKeysAndValues},
                                         {128, KvOfRow::kKeysAndValues},
                                         {256, KvOfRow::kKeysAndValues},
-                                        {64, KvOfRow::kKeysAsValues},
-                                        {96, KvOfRow::kNone},
                                         {256, KvOfRow::kNone}}));
   const AttentionConfig config{.n_heads = 6,
                                .n_kv_heads = 2,

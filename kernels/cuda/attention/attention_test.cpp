@@ -197,6 +197,15 @@ TEST_CASE("Attention: sinks and long prompts") {
                 1120, {1120, 700});
 }
 
+// It takes queries from rows of any width.
+TEST_CASE("Attention: keys that are values, rows with queries only, and long prompts") {
+  CheckSequence({.n_heads = 16,
+                 .n_kv_heads = 2,
+                 .head_dim = GENERATE(128, 256),
+                 .kv_of_row = GENERATE(KvOfRow::kKeysAsValues, KvOfRow::kNone)},
+                1120, {1120, 700});
+}
+
 // Hopper's dense kernel takes some of them, in passes over parts of the heads, because the keys of
 // all heads do not fit.
 TEST_CASE("Attention: long prompts in one step whose keys do not all fit in the scratch") {
