@@ -133,6 +133,18 @@ TEST_CASE("device-to-device messages give the same tokens as messages through th
   CHECK_FALSE(stats.has_hop_seconds());
 }
 
+TEST_CASE("rows of 16 bits travel in half the bytes, through the host and between devices") {
+  const auto kind = GENERATE(ToyPipeline::Kind::kHost, ToyPipeline::Kind::kRunsAhead,
+                             ToyPipeline::Kind::kDeviceChannels);
+  auto sequences = RandomSequences(14, 7);
+  ToyPipeline pipeline(3, kind, /*embeds=*/false, v1::HIDDEN_DTYPE_BFLOAT16);
+  RunInFewSlots(pipeline, sequences, 7, 3);
+  if (kind == ToyPipeline::Kind::kDeviceChannels) return;  // these check each message's size
+  REQUIRE(pipeline.first().Drain().ok());
+  const v1::StatsResponse stats = pipeline.first().Stats(false);
+  CHECK(stats.hidden().sent_bytes() == stats.tokens() * kToyHidden * sizeof(uint16_t));
+}
+
 TEST_CASE("output of a failed call is not sent on") {
   ToyPipeline pipeline(2, ToyPipeline::Kind::kDeviceChannels);
   pipeline.Start(1);

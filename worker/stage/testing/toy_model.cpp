@@ -27,6 +27,7 @@ ToyModel::ToyModel(const ToyModelOptions& options) : options_(options) {
   for (int32_t l = 0; l < kToyLayers; ++l) spec_.layers.push_back({.kv_group = l % 2});
   if (options_.embeds) spec_.pooling.emplace();
   hidden_.resize(size_t(options_.max_batched_tokens) * kToyHidden);
+  if (options_.hidden_dtype == v1::HIDDEN_DTYPE_BFLOAT16) passed_.resize(hidden_.size());
   logits_.resize(size_t(options_.max_logit_rows) * kToyVocab);
   kv_.resize(kToyLayers);
   step_ = *kernels::NewHostStepInputs({.max_tokens = options_.max_batched_tokens,
@@ -77,7 +78,10 @@ absl::Status ToyModel::AllocateKv(std::span<const uint64_t> n_blocks, const Last
 
 void ToyModel::Forward(const kernels::StepBatch& batch, float* hidden, LogitRows) {
   kernels::BuildHostStep(batch, step_.get());
-  if (options_.first_layer == 0) {
+  const size_t n_passed = passed_.empty() ? 0 : size_t(step_->n_tokens) * kToyHidden;
+  if (options_.first_layer > 0) {
+    std::copy_n(passed_.begin(), n_passed, hidden);
+  } else {
     for (int32_t t = 0; t < step_->n_tokens; ++t) {
       const int64_t token = step_->token_ids[t];
       for (int32_t i = 0; i < kToyHidden; ++i) {
@@ -88,6 +92,8 @@ void ToyModel::Forward(const kernels::StepBatch& batch, float* hidden, LogitRows
   for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
     RunLayer(l, hidden);
   }
+  std::transform(hidden, hidden + n_passed, passed_.begin(),
+                 [](float value) { return static_cast<uint16_t>(value); });
 }
 
 void ToyModel::RunLayer(int32_t layer, float* hidden) {

@@ -24,6 +24,8 @@ struct ToyModelOptions {
   int32_t max_slots = 6;
   int32_t max_blocks = 16;  // per sequence
   bool embeds = false;      // has hidden states in place of logits
+  // With bfloat16, rows travel as integers of 16 bits, so that tokens stay the same.
+  v1::HiddenDType hidden_dtype = v1::HIDDEN_DTYPE_FLOAT32;
 };
 
 class ToyModel final : public StageModel {
@@ -50,7 +52,9 @@ class ToyModel final : public StageModel {
     return options_.embeds ? options_.max_batched_tokens : options_.max_logit_rows;
   }
   float* hidden_buffer() override { return hidden_.data(); }
-  void* passed_buffer() override { return hidden_.data(); }
+  void* passed_buffer() override {
+    return passed_.empty() ? static_cast<void*>(hidden_.data()) : passed_.data();
+  }
   int32_t* sampled_tokens() override { return step_->sampled; }
 
  private:
@@ -60,6 +64,7 @@ class ToyModel final : public StageModel {
   ModelSpec spec_;
   std::unique_ptr<kernels::StepInputs> step_;
   std::vector<float> hidden_;           // [max_batched_tokens, kToyHidden]
+  std::vector<uint16_t> passed_;        // [max_batched_tokens, kToyHidden]; empty: float32
   std::vector<float> logits_;           // [max_logit_rows, kToyVocab]
   std::vector<float> final_hidden_;     // [max_logit_rows, kToyHidden]
   std::vector<std::vector<float>> kv_;  // by layer: [blocks * 16, kToyHidden]; -1: not written

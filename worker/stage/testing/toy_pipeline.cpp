@@ -97,8 +97,8 @@ absl::Status ResultQueue::AwaitClosed() {
   return closed_;
 }
 
-ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind, bool embeds)
-    : embeds_(embeds), stages_(n_stages) {
+ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind, bool embeds, v1::HiddenDType hidden_dtype)
+    : embeds_(embeds), hidden_dtype_(hidden_dtype), stages_(n_stages) {
   const bool on_device = kind == Kind::kDeviceChannels;
   auto transports = MakeMemoryTransports(n_stages);
   std::vector<std::shared_ptr<ToyDeviceTransport::Queue>> queues(n_stages);  // into each stage
@@ -120,7 +120,8 @@ ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind, bool embeds)
     stages_[i].model = std::make_unique<ToyModel>(
         ToyModelOptions{.first_layer = first,
                         .n_layers = kToyLayers * (i + 1) / n_stages - first,
-                        .embeds = embeds});
+                        .embeds = embeds,
+                        .hidden_dtype = hidden_dtype});
     stages_[i].transport = std::make_unique<FaultTransport>(std::move(transports[i]));
   }
 }
@@ -154,6 +155,7 @@ void ToyPipeline::Start(uint64_t epoch) {
   for (auto& join : joins) join.join();
   StageLimits limits = ToyLimits();
   limits.pools_hidden = embeds_;
+  limits.config.set_hidden_dtype(hidden_dtype_);
   for (int32_t i = 0; i < n_stages; ++i) {
     REQUIRE(joined[i].ok());
     Stage& stage = stages_[i];

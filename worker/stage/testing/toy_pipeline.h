@@ -55,7 +55,8 @@ class ToyPipeline {
     kDeviceChannels,  // hidden states and tokens pass as between GPUs
   };
   // embeds: sequences get hidden states.
-  explicit ToyPipeline(int32_t n_stages, Kind kind = Kind::kHost, bool embeds = false);
+  explicit ToyPipeline(int32_t n_stages, Kind kind = Kind::kHost, bool embeds = false,
+                       v1::HiddenDType hidden_dtype = v1::HIDDEN_DTYPE_FLOAT32);
   ~ToyPipeline();
 
   // All stages share KV blocks through this store from the next Start on. Empty: they end the
@@ -84,6 +85,7 @@ class ToyPipeline {
     std::unique_ptr<StageExecutor> executor;
   };
   const bool embeds_;
+  const v1::HiddenDType hidden_dtype_;
   std::vector<Stage> stages_;
 };
 
