@@ -36,8 +36,8 @@ using MultiplyGroups = absl::FunctionRef<cudaError_t(ExpertProduct, const Groupe
 cudaError_t ExpertMlpOfGroups(const Stream& stream, const ExpertMlpArgs& args,
                               MultiplyGroups multiply);
 
-// The same for so few rows that HardlyShareExperts. Nothing is grouped: GroupedGemmArgs has no
-// groups, and row i is that of pair i, which the matrix args.experts[i] multiplies. kUp adds biases
+// The same without grouping, for so few rows that hardly two share an expert. GroupedGemmArgs has
+// no groups: row i is that of pair i, which the matrix args.experts[i] multiplies. kUp adds biases
 // and activates, too.
 cudaError_t ExpertMlpOfPairs(const Stream& stream, const ExpertMlpArgs& args,
                              MultiplyGroups multiply);

@@ -189,16 +189,14 @@ __global__ void __launch_bounds__(kDownWarps* kWarpThreads, 4)
 
 }  // namespace
 
-bool HardlyShareExperts(const ExpertMlpArgs& args) {
-  const auto n_pairs = int64_t{args.n_tokens} * args.n_used;
-  return args.n_tokens == 1 || n_pairs * kMostPairsShare <= static_cast<int64_t>(args.down.size());
-}
-
 bool SuitFewTokens(const ExpertMlpArgs& args) {
   const Matrix& down = args.down.front();
+  const auto n_pairs = int64_t{args.n_tokens} * args.n_used;
   return IsPlain(args) && args.down_bias == nullptr && down.dtype != DType::kF32 &&
          down.parts.empty() && args.up.front().parts.empty() && down.rows % kPiece == 0 &&
-         down.cols % kPiece == 0 && args.n_used <= kMostUsed && HardlyShareExperts(args);
+         down.cols % kPiece == 0 && args.n_used <= kMostUsed &&
+         (args.n_tokens == 1 ||
+          n_pairs * kMostPairsShare <= static_cast<int64_t>(args.down.size()));
 }
 
 cudaError_t FewTokensExpertMlp(const Stream& stream, const ExpertMlpArgs& args,

@@ -10,9 +10,6 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Whether it costs little that each pair reads the weights of its expert.
-bool HardlyShareExperts(const ExpertMlpArgs& args);
-
 // Whether the kernels support these, and reading weights once per pair costs little. 16-bit
 // weights without biases and clamped activations; hidden and width are multiples of 8.
 bool SuitFewTokens(const ExpertMlpArgs& args);

@@ -10,7 +10,6 @@
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/experts/expert_mlp.h"
 #include "kernels/cuda/experts/expert_rows.h"
-#include "kernels/cuda/experts/few_tokens.h"
 #include "kernels/cuda/fp8/fp8_part.h"
 #include "kernels/cuda/packed/expand.h"
 #include "kernels/cuda/packed/hopper_experts.h"
@@ -109,9 +108,9 @@ absl::Status PackedExperts::Run(const ExpertMlpArgs& args) {
 }
 
 bool PackedExperts::SuitPairs(const ExpertMlpArgs& args, const Weights& up, const Weights& down) {
-  // Tiles of 16 outputs have gates only, or none.
-  return args.gated && HardlyShareExperts(args) && args.x.dtype != DType::kF32 &&
-         up.places.size() == 1 && down.places.size() == 1 && up.rows % (2 * kTileRows) == 0;
+  // Tiles of 16 outputs have gates only, or none. From two rows on, other ways are faster.
+  return args.gated && args.n_tokens == 1 && args.x.dtype != DType::kF32 && up.places.size() == 1 &&
+         down.places.size() == 1 && up.rows % (2 * kTileRows) == 0;
 }
 
 absl::Status PackedExperts::RunPairs(const ExpertMlpArgs& args, const Weights& up,

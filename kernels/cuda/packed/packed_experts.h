@@ -1,10 +1,9 @@
 // Experts whose weights stay quantized on the GPU (Ops::ExpertMlp).
 //
-// With so few rows that hardly two share an expert, nothing is grouped (ExpertMlpOfPairs). With
-// more, products on Hopper read the packed weights for any number of rows (hopper_experts.h), if
-// these kernels take the matrices. Otherwise few rows per expert read the packed weights, once per
-// 16 rows (few_rows.h). With more, the weights of some experts at a time are expanded to 16 bits,
-// and the usual grouped GEMMs multiply them.
+// One row is not grouped (ExpertMlpOfPairs). With more, products on Hopper read the packed weights
+// for any number of rows (hopper_experts.h), if these kernels take the matrices. Otherwise few rows
+// per expert read the packed weights, once per 16 rows (few_rows.h). With more, the weights of some
+// experts at a time are expanded to 16 bits, and the usual grouped GEMMs multiply them.
 #pragma once
 
 #include "absl/status/status.h"
