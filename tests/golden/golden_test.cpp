@@ -43,8 +43,8 @@ std::vector<GoldenModel> ModelsIn(const std::string& dir) {
 
 std::vector<GoldenModel> AllModels() {
   std::vector<GoldenModel> models = ModelsIn(STAGECOACH_GOLDEN_DATA);
-  std::istringstream more(
-      std::getenv("STAGECOACH_GOLDEN_DIR") ? std::getenv("STAGECOACH_GOLDEN_DIR") : "");
+  const char* const folders = std::getenv("STAGECOACH_GOLDEN_DIR");
+  std::istringstream more(folders != nullptr ? folders : "");
   for (std::string dir; std::getline(more, dir, ':');) {
     for (GoldenModel& model : ModelsIn(dir)) models.push_back(std::move(model));
   }
