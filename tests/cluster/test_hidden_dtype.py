@@ -33,7 +33,7 @@ def run(all_requests, stages, concurrency, *flags):
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_half_the_bytes_travel(stages):
     request = pb.GenerateRequest(tokens=pb.TokenIds(ids=golden_cases(MODEL)[0]["prompt_ids"]),
-                                 sampling=pb.SamplingParams(max_tokens=9, ignore_eos=True, logprobs=1))
+                                 sampling=pb.SamplingParams(max_tokens=9, temperature=0, ignore_eos=True, logprobs=1))
     (wide,), of_wide = run([request], stages, 1, *ONE_AT_A_TIME)
     (narrow,), of_narrow = run([request], stages, 1, *ONE_AT_A_TIME, *BFLOAT16)
     assert of_wide == 2 * of_narrow
