@@ -7,6 +7,7 @@ namespace stagecoach::kernels::cuda {
 bool SuitsHopperExperts(const Stream& stream, const PackedPart& part, bool gated) {
   // Activations are stored in whole chunks, and other results 8 outputs at a time.
   return stream.is_hopper && part.order == nullptr && part.cols % kSlab == 0 &&
+         part.block_bytes() <= kMostExpertsBlockBytes &&
          part.rows % (gated ? 2 * kChunkCols : 8) == 0;
 }
 

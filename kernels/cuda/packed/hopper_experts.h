@@ -13,8 +13,13 @@
 
 namespace stagecoach::kernels::cuda {
 
+// Two blocks of a tile's weights fit into shared memory beside x and results, whatever the tile, if
+// a block has no more bytes. Only 8-bit codes in groups of 32 with float32 scales have.
+inline constexpr int32_t kMostExpertsBlockBytes = 4512;
+
 // Whether this build and device have the kernel, and it takes the part, which is a whole matrix:
-// rows of whole units. If gated, the first half of the outputs are gates of the second.
+// rows of whole units, and blocks that fit. If gated, the first half of the outputs are gates of
+// the second.
 bool SuitsHopperExperts(const Stream& stream, const PackedPart& part, bool gated);
 
 // Rows per tile that suit `n_rows` rows of `n_matrices` matrices: 16, 64 or 128.

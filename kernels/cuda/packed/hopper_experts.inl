@@ -2,10 +2,10 @@
 //
 // CTAs take units of work from the list of tiles (GroupedUnit) until there are none. One warp
 // copies packed weights into a ring of blocks in shared memory, another one x into a ring of slabs;
-// both go on with the next unit while this one ends. The other warpgroups turn
-// codes into operands, 64 outputs each. The inputs of x lie in the order of the lanes
-// (input_order.h). So a lane reads its own codes, 16 bytes at a time, and nothing else. While the
-// tensor cores multiply one unit of 64 inputs, the next one is converted.
+// both go on with the next unit while this one ends. The other warpgroups turn codes into operands,
+// 64 outputs each. The inputs of x lie in the order of the lanes (input_order.h). So a lane reads
+// its own codes, 16 bytes at a time, and nothing else. While the tensor cores multiply one unit of
+// 64 inputs, the next one is converted.
 //
 // Of a gated product, two warps of each warpgroup have gates, and two have what these gate. So the
 // results of a warpgroup are all that its activation needs.
@@ -68,11 +68,13 @@ struct ExpertsTile {
   static constexpr int kHelds = kRows > 16 ? 1 : 2;
   static constexpr int kHeldBytes = kHelds * kRows * kHeldStride * 2;
 
+  static constexpr int kOtherBytes =
+      2 * kBarrierBytes + kSlabs * kSlabBytes + kWarpgroups * kHeldBytes;
   static int Stages(const Stream& stream, const PackedPart& part) {
-    const auto left = static_cast<int>(stream.block_shared_bytes) - 2 * kBarrierBytes -
-                      kSlabs * kSlabBytes - kWarpgroups * kHeldBytes;
+    const int left = static_cast<int>(stream.block_shared_bytes) - kOtherBytes;
     return std::min(kMostStages, left / (kStrips * part.block_bytes()));
   }
+  static_assert(2 * kStrips * kMostExpertsBlockBytes + kOtherBytes <= 227 << 10);
 };
 
 // How scales are applied. The same for all tiles, so that a row's bits do not depend on them.
@@ -411,7 +413,6 @@ cudaError_t RunHopperExperts(const Stream& stream, const HopperExpertsArgs& args
                              .clamped = args.clamped,
                              .bias = args.bias,
                              .y_order = args.y_order};
-  if (params.n_stages < 2) return cudaErrorInvalidValue;
   const cudaError_t error = MakeTensorMap(gemm.x, {1, gemm.n_rows, gemm.cols},
                                           {.rows = kRows, .slabs = Tile::kSlabUnits}, &params.x);
   if (error != cudaSuccess) return error;

@@ -70,6 +70,18 @@ TEST_CASE("Packed experts on Hopper equal the reference's") {
   }
 }
 
+TEST_CASE("Packed experts on Hopper: blocks that do not fit into shared memory go another way") {
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  const Encoding encoding = Grouped(kInt8, DType::kF32, 32);
+  const ExpertForm form{encoding, encoding, encoding, 256, 128};
+  CHECK(!Suit(StreamOf(*ops, 1000), form));
+  const ExpertLayer ours(*ops, form), theirs(*reference, form);
+  const ExpertRows rows(40);
+  CHECK(RelativeError(RunExperts(ours, rows, DType::kBF16),
+                      RunExperts(theirs, rows, DType::kBF16)) < 1e-2);
+}
+
 TEST_CASE("Packed experts on Hopper: a row does not depend on other rows, nor on the tile") {
   const auto ops = NewCudaOps();
   if (!StreamOf(*ops, 1000).groups_gemms) return;
