@@ -103,8 +103,7 @@ cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
   params.additional_params = {
       args.softcap, args.scale,
       args.sinks != nullptr ? args.sinks + int64_t{heads.first} * group : nullptr};
-  params.q_stride_n =
-      (int64_t{args.n_heads} + NKvVectors(args.kv_of_row) * args.n_kv_heads) * kDim;
+  params.q_stride_n = (int64_t{args.n_heads} + NKvVectors(args.kv_of_row) * args.n_kv_heads) * kDim;
   params.q_stride_h = params.o_stride_h = kDim;
   params.o_stride_n = int64_t{args.n_heads} * kDim;
   params.k_stride_n = params.v_stride_n = kDim;
