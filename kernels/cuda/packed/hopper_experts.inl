@@ -92,8 +92,9 @@ constexpr Scaling ScalingOf() {
 }
 
 // The operand of 64 outputs of which the warp has 16, for the four steps of 16 inputs of unit u of
-// a block.
-template <typename Type, typename T>
+// a block. kSmall: of MXFP4 with scales below 2. Then one multiplication corrects the bias and
+// scales.
+template <bool kSmall, typename Type, typename T>
 __device__ __forceinline__ void OwnOperand(const unsigned char* unit, int lane, int u,
                                            BlockScales<Type, T>& scales, uint32_t (&a)[4][4]) {
   constexpr Scaling kScaling = ScalingOf<Type, T>();
@@ -101,9 +102,17 @@ __device__ __forceinline__ void OwnOperand(const unsigned char* unit, int lane, 
   codes.Load(unit, lane);
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    if (scales.Begins(2 * u + j)) scales.Enter(2 * u + j);
+    if (!kSmall && scales.Begins(2 * u + j)) scales.Enter(2 * u + j);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      if constexpr (kSmall) {
+        const uint32_t factor = scales.FactorOfBits(2 * u + j, r), word = codes.Word4(j, r);
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          a[2 * j + p / 2][p % 2 * 2 + r] = MultiplyPairs<T>(Fp4Bits<T>(word, p), factor);
+        }
+        continue;
+      }
       uint32_t pairs[4];
       codes.template Pairs<kScaling != Scaling::kRounded>(j, r, scales.minus_zero[r], pairs);
       // Both halves of a word: the scale's upper half, which is its bfloat16.
@@ -117,6 +126,17 @@ __device__ __forceinline__ void OwnOperand(const unsigned char* unit, int lane, 
       }
     }
   }
+}
+
+// Whether the scales of four tiles of MXFP4, the first at `block`, are all below 2. A warp
+// collective.
+__device__ __forceinline__ bool HasSmallScales(const unsigned char* block, int block_bytes,
+                                               int lane) {
+  static_assert(kTileRows * kBlockChunks == 8 * 16);  // bytes of a tile: eight lanes' loads
+  const uint4 exponents =
+      *reinterpret_cast<const uint4*>(block + lane / 8 * block_bytes + lane % 8 * 16);
+  const uint32_t any = exponents.x | exponents.y | exponents.z | exponents.w;
+  return __all_sync(kAllLanes, (any & 0x80808080u) == 0);
 }
 
 template <typename Type, typename T, typename Tile>
@@ -262,11 +282,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     };
     int used_slab = -1;
     // Unit u of a block. Its products may be in flight when this returns.
-    const auto multiply_unit = [&](int u, bool is_last, const unsigned char* units,
-                                   BlockScales<Type, T>& scales) {
+    const auto multiply_unit = [&]<bool kSmall>(int u, bool is_last, const unsigned char* units,
+                                                BlockScales<Type, T>& scales) {
       if constexpr (!kAhead) WaitForWgmma<0>();
       uint32_t a[4][4];
-      OwnOperand<Type, T>(units + u * UnitBytes(kForm), lane, u, scales, a);
+      OwnOperand<kSmall>(units + u * UnitBytes(kForm), lane, u, scales, a);
       if (is_last) {
         __syncwarp();
         if (lane == 0) ptx::Arrive(emptied(turn.at));
@@ -311,12 +331,27 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       ptx::Wait(filled(turn.at), turn.parity);
       return weights_memory + turn.at * stage_bytes + warp * p.w.block_bytes();
     };
+    const auto multiply_whole_block = [&]<bool kSmall>(const unsigned char* units,
+                                                       BlockScales<Type, T>& scales) {
+#pragma unroll
+      for (int u = 0; u < kBlockUnits; ++u) {
+        multiply_unit.template operator()<kSmall>(u, u + 1 == kBlockUnits, units, scales);
+      }
+    };
     for (int block = 0; block < n_whole_blocks; ++block) {
       const unsigned char* const weights = block_here();
       BlockScales<Type, T> scales(p.w, weights, lane / 4);
-#pragma unroll
-      for (int u = 0; u < kBlockUnits; ++u) {
-        multiply_unit(u, u + 1 == kBlockUnits, weights + header_bytes, scales);
+      if constexpr (ScalingOf<Type, T>() == Scaling::kExact) {
+        // A warpgroup's warps must go the same way, so each one looks at the scales of all.
+        if (HasSmallScales(weights - warp % 4 * p.w.block_bytes(), p.w.block_bytes(), lane)) {
+          multiply_whole_block.template operator()<true>(weights + header_bytes, scales);
+        } else {
+          WaitForWgmma<0>();
+          multiply_whole_block.template operator()<false>(weights + header_bytes, scales);
+          WaitForWgmma<0>();
+        }
+      } else {
+        multiply_whole_block.template operator()<false>(weights + header_bytes, scales);
       }
       turn.Next(p.n_stages);
     }
@@ -327,7 +362,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       const int n_here = n_units % kBlockUnits;
 #pragma unroll 1
       for (int u = 0; u < n_here; ++u) {
-        multiply_unit(u, u + 1 == n_here, weights + header_bytes, scales);
+        multiply_unit.template operator()<false>(u, u + 1 == n_here, weights + header_bytes,
+                                                 scales);
         WaitForWgmma<0>();
       }
       turn.Next(p.n_stages);

@@ -33,6 +33,8 @@ const std::vector<ExpertForm>& Forms() {
           Grouped(kInt8, DType::kBF16, 128), Fp8Blocks()}) {
       some.push_back({encoding, encoding, encoding, 384, 128});
     }
+    // Scales of 2 and more, which no published model has.
+    some.push_back({MxFp4Encoding(), MxFp4Encoding(), MxFp4Encoding(), 576, 320, /*raised=*/11});
     return some;
   }();
   return forms;
@@ -56,6 +58,7 @@ TEST_CASE("Packed experts on Hopper equal the reference's") {
   if (!Suit(stream, Forms().front())) return;
   for (const ExpertForm& form : Forms()) {
     REQUIRE(Suit(stream, form));
+    if (form.raised != 0 && dtype == DType::kF16) continue;  // too large for it
     const ExpertLayer ours(*ops, form), theirs(*reference, form);
     for (const int32_t n : kRows) {
       for (const bool with_biases : {false, true}) {

@@ -47,6 +47,15 @@ __host__ __device__ constexpr uint32_t Fp8Word(uint32_t c0, uint32_t c1, uint32_
   return Fp8Half(c0, c2) | Fp8Half(c1, c3) << 16;
 }
 
+// Pair p of a word of E2M1 codes where the type has sign, exponent and mantissa: the numbers times
+// 2^-126 (bfloat16) or 2^-14 (float16).
+template <typename T>
+__device__ __forceinline__ uint32_t Fp4Bits(uint32_t word, int p) {
+  constexpr int kTo = kIsBF16<T> ? 6 : 9;  // the mantissa's first bit
+  return AndOr(ShiftRight(word, 4 * p - 12), 0x80008000u,
+               ShiftRight(word, 4 * p - kTo) & BothHalves(7u << kTo));
+}
+
 // A lane's codes of a unit.
 template <PackedForm kForm, typename T>
 struct UnitCodes {
@@ -112,8 +121,7 @@ struct UnitCodes {
         }
       }
     } else {
-      const uint32_t word =
-          j == 0 ? (r == 0 ? low[0].x : low[0].y) : (r == 0 ? low[0].z : low[0].w);
+      const uint32_t word = Word4(j, r);
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
         if constexpr (IsFp4(kForm)) {
@@ -134,6 +142,11 @@ struct UnitCodes {
         }
       }
     }
+  }
+
+  // The word of chunk j, if codes have 4 bits: for output g (r = 0) or g + 8 (r = 1).
+  __device__ __forceinline__ uint32_t Word4(int j, int r) const {
+    return j == 0 ? (r == 0 ? low[0].x : low[0].y) : (r == 0 ? low[0].z : low[0].w);
   }
 
  private:
@@ -181,11 +194,8 @@ struct UnitCodes {
     second = MultiplyPairs<T>(second, kBias);
   }
   static __device__ __forceinline__ uint32_t Fp4Pair(uint32_t word, int p) {
-    constexpr int kTo = kIsBF16<T> ? 6 : 9;  // the mantissa's first bit
     constexpr uint32_t kBias = BothHalves(kIsBF16<T> ? 0x7e80 : 0x7400);  // 2^126, 2^14
-    const uint32_t pair = AndOr(ShiftRight(word, 4 * p - 12), 0x80008000u,
-                                ShiftRight(word, 4 * p - kTo) & BothHalves(7u << kTo));
-    return MultiplyPairs<T>(pair, kBias);
+    return MultiplyPairs<T>(Fp4Bits<T>(word, p), kBias);
   }
 };
 
@@ -282,6 +292,13 @@ struct BlockScales {
     }
   }
   static constexpr bool Ends(int i) { return Begins(i + 1); }
+
+  // MXFP4 with a scale below 2: 2^126 times that of chunk i for output g or g + 8, as two bfloat16.
+  __device__ __forceinline__ uint32_t FactorOfBits(int i, int r) const {
+    const uint32_t exponent =
+        __byte_perm(i < 4 ? bytes_[r].x : bytes_[r].y, 0, 0x4440u + static_cast<unsigned>(i % 4));
+    return exponent * 0x00800080u + 126u * 0x00800080u;
+  }
 
   // Loads those of the group of chunk i.
   __device__ __forceinline__ void Enter(int i) {

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "common/encoding/rows.h"
 #include "kernels/cuda/testing/device_values.h"
 #include "kernels/testing/stored_parts.h"
 
@@ -13,6 +14,7 @@ namespace stagecoach::kernels {
 struct ExpertForm {
   Encoding gate, up, down;
   int32_t hidden, width;
+  int raised = 0;  // MXFP4: added to the exponents of every 37th row's scales
 };
 
 inline constexpr int32_t kExperts = 3, kUsed = 2;
@@ -21,15 +23,33 @@ inline constexpr int32_t kExperts = 3, kUsed = 2;
 struct ExpertLayer {
   ExpertLayer(Ops& ops, const ExpertForm& form) : ops(ops), hidden(form.hidden), width(form.width) {
     for (uint32_t e = 0; e < kExperts; ++e) {
-      up.push_back(PackParts(
-          ops, RandomParts({{width, form.gate}, {width, form.up}}, hidden, 10 * e), hidden));
-      down.push_back(PackParts(ops, RandomParts({{hidden, form.down}}, width, 10 * e + 5), width));
+      up.push_back(Packed(form, {{width, form.gate}, {width, form.up}}, hidden, 10 * e));
+      down.push_back(Packed(form, {{hidden, form.down}}, width, 10 * e + 5));
     }
   }
 
   Ops& ops;
   const int32_t hidden, width;
   std::vector<Matrix> up, down;
+
+ private:
+  Matrix Packed(const ExpertForm& form, const std::vector<MatrixPart>& parts, int32_t cols,
+                uint32_t seed) {
+    std::vector<StoredPart> stored = RandomParts(parts, cols, seed);
+    for (StoredPart& part : stored) {
+      const Encoding& encoding = part.part.encoding;
+      if (form.raised == 0 || encoding.code != Code::kMxFp4) continue;
+      const auto n_inputs = static_cast<size_t>(cols);
+      for (size_t row = 0; row < static_cast<size_t>(part.part.rows); row += 37) {
+        uint8_t* const at = part.bytes.data() + row * RowBytes(encoding, n_inputs);
+        uint8_t* const scales = GroupedRowAt(encoding, n_inputs, at).scales;
+        for (size_t g = 0; g < GroupCount(encoding, n_inputs); ++g) {
+          scales[g] = static_cast<uint8_t>(scales[g] + form.raised);
+        }
+      }
+    }
+    return PackParts(ops, stored, cols);
+  }
 };
 
 // The choices of a call's rows. Even rows do not choose the last expert; if is_skewed, no row does.
