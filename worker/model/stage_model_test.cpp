@@ -129,7 +129,7 @@ TEST_CASE("hidden states that travel as bfloat16 are rounded and widened by the 
   kernels::StepBatch batch{
       .seqs = {&seq, 1}, .token_ids = ids, .new_blocks = blocks, .n_tokens = 3};
   head->Forward(batch, head->hidden_buffer(), std::nullopt);
-  constexpr size_t kValues = 3 * 16;
+  constexpr size_t kValues = size_t{3} * 16;
   const auto* const passed = static_cast<const uint16_t*>(head->passed_buffer());
   std::vector<uint16_t> expected(kValues);
   for (size_t i = 0; i < kValues; ++i) expected[i] = BF16FromFloat(head->hidden_buffer()[i]);
