@@ -30,7 +30,7 @@ struct AttentionConfig {
 
   DType kv_dtype() const { return fp8_cache ? DType::kFp8 : dtype; }
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
-  // Of rows as RopeAppend and Attention get them.
+  // RopeAppend and Attention get rows of this width.
   int32_t row_width() const { return (n_heads + NKvVectors(kv_of_row) * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }
 };

@@ -201,14 +201,11 @@ void BenchExperts(Bench& bench) {
 
 void BenchPackedExperts(Bench& bench) {
   const Encoding int4 = Grouped(Code::kInt4, DType::kBF16, 128);
-  Encoding fp8_blocks(Code::kFp8);
-  fp8_blocks.group = 128;
-  fp8_blocks.rows_share_scales = true;
   BenchLayer(bench, {"gpt-oss-120b mxfp4", 128, 4, 2880, 2880, MxFp4Encoding(), true});
   BenchLayer(bench, {"gpt-oss-20b mxfp4", 32, 4, 2880, 2880, MxFp4Encoding(), true});
   BenchLayer(bench, {"Qwen3-30B-A3B bf16", 128, 8, 2048, 768});
   BenchLayer(bench, {"Qwen3-30B-A3B int4", 128, 8, 2048, 768, int4});
-  BenchLayer(bench, {"Qwen3-30B-A3B fp8 blocks", 128, 8, 2048, 768, fp8_blocks});
+  BenchLayer(bench, {"Qwen3-30B-A3B fp8 blocks", 128, 8, 2048, 768, Fp8Blocks()});
   BenchLayer(bench, {"Qwen3-30B-A3B q4_k", 128, 8, 2048, 768, Code::kQ4_K});
 }
 

@@ -59,9 +59,6 @@ struct PackedCase {
   Encoding encoding;
 };
 std::vector<PackedCase> PackedCases() {
-  Encoding fp8_blocks(Code::kFp8);
-  fp8_blocks.group = 128;
-  fp8_blocks.rows_share_scales = true;
   return {{"int4", Grouped(Code::kInt4, DType::kF16, 128)},
           {"int4 zeros", Grouped(Code::kInt4, DType::kBF16, 128, true)},
           {"q4_k", Code::kQ4_K},
@@ -69,7 +66,7 @@ std::vector<PackedCase> PackedCases() {
           {"iq4_xs", Code::kIQ4_XS},
           {"q8_0", Code::kQ8_0},
           {"fp8", Code::kFp8},
-          {"fp8 blocks", fp8_blocks},
+          {"fp8 blocks", Fp8Blocks()},
           {"int8", Grouped(Code::kInt8, DType::kBF16, 128)},
           {"mxfp4", MxFp4Encoding()},
           {"nvfp4", NvFp4Encoding()}};

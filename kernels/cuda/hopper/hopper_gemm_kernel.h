@@ -21,12 +21,12 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/hopper/hopper_gemm_store.h"
 #include "kernels/cuda/hopper/hopper_ptx.h"
+#include "kernels/cuda/hopper/ring_turn.h"
 #include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/hopper/wgmma.h"
 
 namespace stagecoach::kernels::cuda {
 
-inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;
 
 struct TileShape {
@@ -107,18 +107,6 @@ struct TileOrder {
     const int within = unit % (kGroup * n_across);
     const int down = (first + within % size) * Tile::kBelow + below;
     return {down * Tile::kRows, within / size * Tile::kOutputs};
-  }
-};
-
-// Position in the ring of stages, and the parity of its barrier's phase.
-struct StageTurn {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Next(int n_stages) {
-    if (++stage == n_stages) {
-      stage = 0;
-      parity ^= 1;
-    }
   }
 };
 
@@ -262,16 +250,16 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
       WaitForPrevious();
       if constexpr (kLetsNextStartLate) LetNextStart();
       for (int i = 0; i < n_early; ++i) copy_inputs(first, i, i);
-      StageTurn turn;
+      RingTurn turn;
       for (int i = 0; i < n_early; ++i) turn.Next(n_stages);
       int step = n_early;
       for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
         const auto place = order.At(unit, below);
         for (; step < n_steps; ++step) {
-          ptx::Wait(emptied(turn.stage), turn.parity ^ 1);
-          announce(turn.stage);
-          copy_weights(place, step, turn.stage);
-          copy_inputs(place, step, turn.stage);
+          ptx::Wait(emptied(turn.at), turn.parity ^ 1);
+          announce(turn.at);
+          copy_weights(place, step, turn.at);
+          copy_inputs(place, step, turn.at);
           turn.Next(n_stages);
         }
         step = 0;
@@ -311,14 +299,14 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         held;
     // Results are held back only for tiles of two warpgroups, where a CTA can have many tiles.
     constexpr bool kHolds = !kToFloat && Tile::kWarpgroups > 1 && Tile::kParts == 1;
-    StageTurn turn;
+    RingTurn turn;
     int before = 0;  // the stage of the previous step
     // FP8: the sums of one step are added to `sums` in float32.
     [[maybe_unused]] float of_step[kFp8 ? Tile::kWeights / 2 : 1];
     // meanwhile() runs while the tensor cores work.
     const auto multiply = [&](int step, const auto& meanwhile) {
-      ptx::Wait(filled(turn.stage), turn.parity);
-      const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
+      ptx::Wait(filled(turn.at), turn.parity);
+      const uint32_t stage = stages + static_cast<uint32_t>(turn.at * stage_bytes);
       if constexpr (kFp8) {
         FenceAccumulators(of_step);
       } else {
@@ -348,7 +336,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         meanwhile();
         WaitForWgmma<0>();
         FenceAccumulators(of_step);
-        give_back(turn.stage);
+        give_back(turn.at);
         turn.Next(n_stages);
 #pragma unroll
         for (int i = 0; i < Tile::kWeights / 2; ++i) {
@@ -359,7 +347,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         meanwhile();
         WaitForWgmma<1>();
         if (step > 0) give_back(before);
-        before = turn.stage;
+        before = turn.at;
         turn.Next(n_stages);
       }
     };

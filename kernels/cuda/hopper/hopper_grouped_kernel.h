@@ -126,7 +126,7 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
       }
       WaitForPrevious();
       LetNextStart();
-      StageTurn turn;
+      RingTurn turn;
       bool is_first = true;
       for (int unit = first_unit; unit < n_units; unit += n_blocks) {
         const GroupedUnit work = unit_of(tile, unit);
@@ -135,11 +135,11 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
         for (int step = 0; step < n_steps; ++step) {
           const bool is_early = is_first && step < n_early;
           if (!is_early) {
-            ptx::Wait(emptied(turn.stage), turn.parity ^ 1);
-            announce(turn.stage);
-            copy_weights(work, step, turn.stage);
+            ptx::Wait(emptied(turn.at), turn.parity ^ 1);
+            announce(turn.at);
+            copy_weights(work, step, turn.at);
           }
-          copy_inputs(work, step, turn.stage);
+          copy_inputs(work, step, turn.at);
           turn.Next(n_stages);
           if (step == min(1, n_steps - 1) && has_next && tile.matrix != work.matrix) {
             ptx::AcquireMap(p.w + tile.matrix);
@@ -175,12 +175,12 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
     constexpr bool kHolds = Tile::kWarpgroups > 1;
     constexpr int kPiecesOfStep = held.kPieces > 8 ? 2 : 1;
     constexpr int kHoldSteps = held.kPieces / kPiecesOfStep;
-    StageTurn turn;
+    RingTurn turn;
     int before = 0;  // the stage of the previous step
     // meanwhile() runs while the tensor cores work.
     const auto multiply = [&](int step, const auto& meanwhile) {
-      ptx::Wait(filled(turn.stage), turn.parity);
-      const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
+      ptx::Wait(filled(turn.at), turn.parity);
+      const uint32_t stage = stages + static_cast<uint32_t>(turn.at * stage_bytes);
       const uint64_t a =
           WgmmaMatrix(stage + static_cast<uint32_t>(warpgroup * kWarpgroupRows * Tile::kRowBytes));
       const uint64_t b = WgmmaMatrix(stage + static_cast<uint32_t>(input_bytes));
@@ -195,7 +195,7 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
       meanwhile();
       WaitForWgmma<1>();
       if (step > 0) give_back(before);
-      before = turn.stage;
+      before = turn.at;
       turn.Next(n_stages);
     };
     // For a warpgroup without rows. Nothing but the MMA keeps the warps of a warpgroup together, so
@@ -204,8 +204,8 @@ __global__ void __cluster_dims__(kBeside, 1, 1) __launch_bounds__(Tile::kThreads
     const auto pass_stages_on = [&] {
       for (int step = 0; step < n_steps; ++step) {
         if (speaks) {
-          ptx::Wait(filled(turn.stage), turn.parity);
-          give_back(turn.stage);
+          ptx::Wait(filled(turn.at), turn.parity);
+          give_back(turn.at);
         }
         turn.Next(n_stages);
       }

@@ -17,6 +17,8 @@
 
 namespace stagecoach::kernels::cuda {
 
+inline constexpr int kWarpgroupThreads = 128;
+
 // e4m3 codes. Two of them take the place of one 16-bit value in shared memory. Their sums lose bits
 // in the tensor cores, so a kernel must add them to sums of its own now and then.
 struct Fp8 {};

@@ -48,8 +48,8 @@ template <int kRows_>
 struct ExpertsTile {
   static constexpr int kRows = kRows_, kWarpgroups = kRows > 64 ? 2 : 4;
   static constexpr int kOutputs = 64 * kWarpgroups;
-  static constexpr int kMultipliers = kWarpgroups * kGroupThreads;
-  static constexpr int kThreads = kMultipliers + kGroupThreads;
+  static constexpr int kMultipliers = kWarpgroups * kWarpgroupThreads;
+  static constexpr int kThreads = kMultipliers + kWarpgroupThreads;
   // Registers of a thread that multiplies; those that copy leave theirs.
   static constexpr int kRegisters = kWarpgroups == 2 ? 240 : 112;
   static constexpr int kStrips = kOutputs / kTileRows;  // packed tiles, one of each warp
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 
   ptx::TakeRegisters<Tile::kRegisters>();
   WaitForPrevious();
-  const int warpgroup = warp / 4, thread_of_group = thread % kGroupThreads;
+  const int warpgroup = warp / 4, thread_of_group = thread % kWarpgroupThreads;
   T* held = reinterpret_cast<T*>(held_memory + warpgroup * Tile::kHeldBytes);
   // The first output of the warp, counted in y from that of the tile.
   const bool is_up = p.is_gated && warp % 4 >= 2;
@@ -373,21 +373,21 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     FenceAccumulators(sums);
     end_group();
 
-    if constexpr (Tile::kHelds == 1) ptx::SyncThreads<kGroupThreads>(1 + warpgroup);
+    if constexpr (Tile::kHelds == 1) ptx::SyncThreads<kWarpgroupThreads>(1 + warpgroup);
 #pragma unroll
     for (int s = 0; s < kSums; ++s) {
       const int row = s / 4 * 8 + lane % 4 * 2 + s % 2;
       const int output = warp % 4 * kTileRows + lane / 4 + s / 2 % 2 * 8;
       held[row * Tile::kHeldStride + output] = FromFloat<T>(sums[s] + bias[s / 2 % 2]);
     }
-    ptx::SyncThreads<kGroupThreads>(1 + warpgroup);
+    ptx::SyncThreads<kWarpgroupThreads>(1 + warpgroup);
     const int first_output = work.output + warpgroup * (outputs_of_tile / Tile::kWarpgroups);
     T* const y = static_cast<T*>(p.y) + int64_t{work.row} * p.n_outputs + first_output;
     const int n_rows = work.end - work.row;
     if (p.is_gated) {
       // Whole chunks of y exist, or none.
       for (int at = thread_of_group; first_output < p.n_outputs && at < n_rows * 4;
-           at += kGroupThreads) {
+           at += kWarpgroupThreads) {
         const int row = at / 4, piece = at % 4;
         const PieceOrder order = OrderOfPiece(p.y_order, piece);
         uint32_t words[4];
@@ -407,7 +407,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
             make_uint4(words[0], words[1], words[2], words[3]);
       }
     } else {
-      for (int at = thread_of_group; at < n_rows * 8; at += kGroupThreads) {
+      for (int at = thread_of_group; at < n_rows * 8; at += kWarpgroupThreads) {
         const int row = at / 8, output = at % 8 * 8;
         if (first_output + output >= p.n_outputs) continue;
         *reinterpret_cast<uint4*>(y + int64_t{row} * p.n_outputs + output) =

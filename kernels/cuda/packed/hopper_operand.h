@@ -2,23 +2,10 @@
 // share.
 #pragma once
 
+#include "kernels/cuda/hopper/ring_turn.h"
 #include "kernels/cuda/packed/packed_codes.h"
 
 namespace stagecoach::kernels::cuda {
-
-inline constexpr int kGroupThreads = 128;  // of a warpgroup
-
-// The place in a ring in shared memory, and the parity of its barriers.
-struct RingTurn {
-  int at = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Next(int n) {
-    if (++at == n) {
-      at = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 // The compiler must not move the making of `a` across this.
 __device__ __forceinline__ void FenceOperand(uint32_t (&a)[4][4]) {

@@ -40,8 +40,8 @@ template <int kRows_, int kWarpgroups_>
 struct RowsTile {
   static constexpr int kRows = kRows_, kWarpgroups = kWarpgroups_;
   static constexpr int kOutputs = 64 * kWarpgroups;
-  static constexpr int kMultipliers = kWarpgroups * kGroupThreads;
-  static constexpr int kThreads = kMultipliers + kGroupThreads;
+  static constexpr int kMultipliers = kWarpgroups * kWarpgroupThreads;
+  static constexpr int kThreads = kMultipliers + kWarpgroupThreads;
   // Registers of a thread that multiplies; those that copy leave theirs.
   static constexpr int kRegisters = kWarpgroups == 2 ? 240 : 112;
   static constexpr int kStrips = kOutputs / kTileRows;  // packed tiles, one of each warp

@@ -194,7 +194,7 @@ absl::Status PackedExperts::RunExpanded(const ExpertMlpArgs& args, const Weights
       int64_t{up.rows} * up.cols * static_cast<int64_t>(DTypeBytes(call.dtype));
   const auto n_together =
       static_cast<int32_t>(std::clamp<int64_t>(most_expanded_bytes_ / up_bytes, 1, call.n_experts));
-  // Those of `down` are half as large.
+  // Those of `down` are not larger.
   SC_ASSIGN_OR_RETURN(const Buffer memory,
                       matrices_->ExpandedMemory(static_cast<size_t>(n_together * up_bytes)));
   const auto slots_of = [&](const Weights& weights) {
