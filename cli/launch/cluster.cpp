@@ -24,7 +24,7 @@ using std::chrono::seconds;
 // If a worker dies, the router exits too, and the launcher may see either exit first. It waits this
 // long to find the root cause.
 constexpr milliseconds kCauseGrace(300);
-// Time for the router to tell its clients which stage was lost.
+// Time for the router to tell its clients which stage was lost, once it has given up.
 constexpr seconds kRouterFailGrace(5);
 constexpr seconds kWorkerStopGrace(10);
 // How long a shutdown waits for a stopped process to continue; equals the default of the router's
@@ -425,7 +425,13 @@ absl::Status Cluster::Fail(size_t dead) {
       if (i != router() && children_[i].exit.has_value() && !children_[i].is_released) cause = i;
     }
   } else if (children_.size() > router()) {
-    AwaitEnd(router(), router() + 1, Clock::now() + kRouterFailGrace);
+    // The router gives up when the stage has not come back within its limit.
+    const seconds limit = options_.serve.recovery_limit;
+    if (limit.count() > 0) {
+      children_[dead].log->Say(fmt::format(
+          "it is not started again; the router ends, after {} s at most", limit.count()));
+    }
+    AwaitEnd(router(), router() + 1, Clock::now() + limit + kRouterFailGrace);
   }
   std::string message;
   {

@@ -80,8 +80,8 @@ def test_without_recovery_a_lost_stage_ends_the_pipeline():
 
 
 def test_a_stage_that_does_not_come_back_ends_the_pipeline():
-    """A worker that dies at each start, as after a driver's end."""
-    cluster = Cluster(DEMO_MODEL, 2, ["--recovery-limit", "5"])
+    """A worker that dies at each start, as after a driver's end. The launcher gives it up long before the router does."""
+    cluster = Cluster(DEMO_MODEL, 2, ["--recovery-limit", "8"])
     cluster.start()
     stream = cluster.stub.Generate(PLAIN, timeout=60)
     next(stream)
