@@ -119,8 +119,10 @@ function showTokens(samples, now) {
   $("tokens-rate").textContent = `${Math.round(rate)} /s`;
 }
 
-async function look() {
+// Shows what the server says, unless a later poll has begun meanwhile.
+async function look(mine) {
   const response = await fetch("/status", { headers: headers() });
+  if (mine !== n_polls) return;
   if (response.status === 401) {
     $("model").textContent = "an API key is needed";
     showState("key");
@@ -129,7 +131,9 @@ async function look() {
   }
   if (!response.ok) return;
   const isFirst = !status;
-  status = await response.json();
+  const next = await response.json();
+  if (mine !== n_polls) return;
+  status = next;
   showStatus(status, performance.now());
   if (isFirst && !current.messages.length) showChat(current);
   if (performance.now() - metricsAt < kMetricsMs) return;
@@ -137,6 +141,7 @@ async function look() {
   const metrics = await fetch("/metrics", { headers: headers() });
   if (!metrics.ok) return;
   const samples = parseMetrics(await metrics.text());
+  if (mine !== n_polls) return;
   showTiers(samples);
   showTokens(samples, metricsAt);
 }
@@ -145,8 +150,9 @@ async function poll() {
   const mine = ++n_polls;
   if (!document.hidden) {
     try {
-      await look();
+      await look(mine);
     } catch {
+      if (mine !== n_polls) return;
       $("model").textContent = "the server does not answer";
       $("pipeline").classList.remove("working");
       showState("gone");
