@@ -25,9 +25,16 @@ struct SoftCapArgs {
   float cap;
 };
 
+// What the machine has beside AVX-512, and Highway's targets do not have.
+enum class CpuExtensions : uint8_t {
+  kNone,
+  kDots,  // BF16 and VNNI
+  kAmx,   // these, and AMX for bfloat16 and int8
+};
+
 // Return the kernel for Highway's chosen target at the time of the call; see cpu_target.h.
-// has_dots: the target is AVX3, and the machine has its extensions BF16 and VNNI.
-CpuKernel<GemmArgs> ChooseGemm(bool has_dots);
+// extensions: kNone unless the target is AVX3.
+CpuKernel<GemmArgs> ChooseGemm(CpuExtensions extensions);
 CpuKernel<NormArgs> ChooseNorm();
 CpuKernel<RopeAppendArgs> ChooseRopeAppend();
 CpuKernel<HeadGemmArgs> ChooseHeadGemm();

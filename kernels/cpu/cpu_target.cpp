@@ -1,6 +1,13 @@
 #include "kernels/cpu/cpu_target.h"
 
 #include <hwy/highway.h>
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <cstdlib>
 #include <string_view>
@@ -28,20 +35,44 @@ int64_t AllowedTargets(std::string_view wanted) {
   return supported;
 }
 
-// Extensions of AVX-512 that Highway's targets do not have.
-bool HasDots(int64_t targets, std::string_view wanted) {
 #if HWY_ARCH_X86
-  return wanted != "avx512" && (targets & -targets) == HWY_AVX3 &&
-         __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+
+// Whether the CPU has AMX for bfloat16 and int8, and Linux lets this process use it: tiles make the
+// state of a thread larger, so a process must ask (Documentation/arch/x86/xstate.rst).
+bool MayUseAmx() {
+#ifdef __linux__
+  constexpr unsigned kBf16 = 1u << 22, kTiles = 1u << 24, kInt8 = 1u << 25;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kBf16) == 0 || (edx & kTiles) == 0 || (edx & kInt8) == 0) return false;
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;
 #endif
 }
 
-std::string TargetLabel(int64_t targets, bool has_dots) {
+#endif
+
+CpuExtensions ExtensionsOf(int64_t targets, std::string_view wanted) {
+#if HWY_ARCH_X86
+  if (wanted == "avx512" || (targets & -targets) != HWY_AVX3) return CpuExtensions::kNone;
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) {
+    return CpuExtensions::kNone;
+  }
+  if (wanted != "avx512_bf16" && MayUseAmx()) return CpuExtensions::kAmx;
+  return CpuExtensions::kDots;
+#else
+  return CpuExtensions::kNone;
+#endif
+}
+
+std::string TargetLabel(int64_t targets, CpuExtensions extensions) {
   const int64_t best = targets & -targets;
 #if HWY_ARCH_X86
-  if (has_dots) return "AVX-512 BF16 VNNI";
+  if (extensions == CpuExtensions::kAmx) return "AVX-512 BF16 VNNI AMX";
+  if (extensions == CpuExtensions::kDots) return "AVX-512 BF16 VNNI";
   if (best == HWY_AVX3) return "AVX-512";
   if (best == HWY_STATIC_TARGET) return "baseline";
 #endif
@@ -57,10 +88,10 @@ CpuKernels ChooseCpuKernels() {
   const MutexLock lock(mutex);
   const std::string_view wanted = WantedTarget();
   const int64_t targets = AllowedTargets(wanted) & HWY_TARGETS;
-  const bool has_dots = HasDots(targets, wanted);
+  const CpuExtensions extensions = ExtensionsOf(targets, wanted);
   hwy::GetChosenTarget().Update(targets);
-  CpuKernels kernels{.target = TargetLabel(targets, has_dots),
-                     .gemm = ChooseGemm(has_dots),
+  CpuKernels kernels{.target = TargetLabel(targets, extensions),
+                     .gemm = ChooseGemm(extensions),
                      .norm = ChooseNorm(),
                      .rope_append = ChooseRopeAppend(),
                      .head_gemm = ChooseHeadGemm(),

@@ -24,8 +24,8 @@ struct CpuKernels {
 };
 
 // Selects the best instruction set of this machine, up to the one in the environment variable
-// STAGECOACH_CPU_TARGET: baseline, sse4, avx2, avx512, or avx512_bf16 with the extensions BF16 and
-// VNNI. An unknown name has no effect.
+// STAGECOACH_CPU_TARGET: baseline, sse4, avx2, avx512, avx512_bf16 with the extensions BF16 and
+// VNNI, or amx. An unknown name has no effect.
 CpuKernels ChooseCpuKernels();
 
 }  // namespace stagecoach::kernels

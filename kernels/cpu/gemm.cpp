@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "common/status.h"
+#include "kernels/cpu/bf16_amx-inl.h"
 #include "kernels/cpu/bf16_dot-inl.h"
 #include "kernels/cpu/cpu_kernel.h"
 #include "kernels/cpu/fp8-inl.h"
@@ -15,6 +16,7 @@
 #include "kernels/cpu/gemm_finish-inl.h"
 #include "kernels/cpu/matrix_parts.h"
 #include "kernels/cpu/quant-inl.h"
+#include "kernels/cpu/quant_amx-inl.h"
 #include "kernels/cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,7 +42,7 @@ void RunFewRows(const GemmSpan& span, ThreadPool& pool, const F& mul) {
   pool.Run((span.n_panels + per_task - 1) / per_task, [&](size_t task, int) HWY_ATTR {
     const size_t begin = task * per_task, end = std::min(span.n_panels, begin + length);
     for (size_t first = begin; first < end; ++first) {
-      const uint8_t* panels[kStreams];
+      const uint8_t* panels[kStreams] = {};
       size_t n = 0;
       for (size_t p = first; p < span.n_panels && n < kStreams; p += length) {
         panels[n++] = span.panels + p * span.panel_bytes;
@@ -93,6 +95,23 @@ absl::Status GemmBf16Dots(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status GemmBf16Amx(const GemmSpan& span, CpuContext& context) {
+  using Tile = Bf16AmxTile;
+  const GemmArgs& args = *span.args;
+  const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
+  const Tile tile{args.x.f32(), k};
+  if (n_rows > Tile::kRows) return GemmBlocks(tile, span, context);
+  SC_ASSIGN_OR_RETURN(float* const scratch,
+                      context.scratch->Floats(2 * Tile::StepCount(k) * kAmxBytes / sizeof(float)));
+  uint8_t* const steps = reinterpret_cast<uint8_t*>(scratch);
+  tile.CopySteps(0, n_rows, 0, k, steps);
+  RunFewRows<Tile::kRows>(span, *context.pool,
+                          [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
+                            Tile::MulFew(n_rows, steps, panels, n_panels, k, c, kStreamsWidth);
+                          });
+  return absl::OkStatus();
+}
+
 #endif
 
 // c: [n_panels, 16]
@@ -107,7 +126,7 @@ HWY_INLINE void MulOneRow(const Tile& tile, const uint8_t* x_copy, const uint8_t
 }
 
 template <Code kType, bool kDots>
-absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
+absl::Status GemmQuantVectors(const GemmSpan& span, CpuContext& context) {
   using Tile = QuantTile<kType, kDots>;
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
@@ -127,6 +146,37 @@ absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
+template <Code kType, CpuExtensions kExtensions>
+absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kExtensions == CpuExtensions::kAmx) {
+    using Tile = QuantAmxTile<kType>;
+    const GemmArgs& args = *span.args;
+    const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
+    if (n_rows > Tile::kFewRows) {
+      const Tile tile{
+          {args.x.f32(), k, span.encoding, span.order, QuantLayoutOf(span.encoding, k)}};
+      if (n_rows > Tile::kRows) return GemmBlocks(tile, span, context);
+      const size_t n_copies = (k + Tile::kInputs - 1) / Tile::kInputs;
+      SC_ASSIGN_OR_RETURN(float* const scratch,
+                          context.scratch->Floats(n_copies * Tile::kXBytes / sizeof(float)));
+      uint8_t* const x_copies = reinterpret_cast<uint8_t*>(scratch);
+      for (size_t i = 0; i < n_copies; ++i) {
+        const size_t first = i * Tile::kInputs;
+        tile.CopyX(0, n_rows, first, std::min(Tile::kInputs, k - first),
+                   x_copies + i * Tile::kXBytes);
+      }
+      RunFewRows<Tile::kRows>(
+          span, *context.pool,
+          [&](const uint8_t* const* panels, size_t n_panels, float* c)
+              HWY_ATTR { tile.MulFew(n_rows, x_copies, panels, n_panels, c, kStreamsWidth); });
+      return absl::OkStatus();
+    }
+  }
+#endif
+  return GemmQuantVectors < kType, kExtensions != CpuExtensions::kNone > (span, context);
+}
+
 absl::Status GemmFp8(const GemmSpan& span, CpuContext& context) {
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs;
@@ -139,12 +189,14 @@ absl::Status GemmFp8(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
-// kDots: with the extensions BF16 and VNNI of AVX-512.
-template <bool kDots>
+template <CpuExtensions kExtensions>
 absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
   using enum Code;
 #if HWY_TARGET == HWY_AVX3
-  if (kDots && span.encoding.code == kBF16) return GemmBf16Dots(span, context);
+  if (span.encoding.code == kBF16) {
+    if (kExtensions == CpuExtensions::kAmx) return GemmBf16Amx(span, context);
+    if (kExtensions == CpuExtensions::kDots) return GemmBf16Dots(span, context);
+  }
 #endif
   switch (span.encoding.code) {
     case kF32:
@@ -154,36 +206,36 @@ absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
     case kF16:
       return GemmFloats<DType::kF16>(span, context);
     case kQ4_0:
-      return GemmQuant<kQ4_0, kDots>(span, context);
+      return GemmQuant<kQ4_0, kExtensions>(span, context);
     case kQ5_0:
-      return GemmQuant<kQ5_0, kDots>(span, context);
+      return GemmQuant<kQ5_0, kExtensions>(span, context);
     case kQ8_0:
-      return GemmQuant<kQ8_0, kDots>(span, context);
+      return GemmQuant<kQ8_0, kExtensions>(span, context);
     case kQ4_K:
-      return GemmQuant<kQ4_K, kDots>(span, context);
+      return GemmQuant<kQ4_K, kExtensions>(span, context);
     case kQ5_K:
-      return GemmQuant<kQ5_K, kDots>(span, context);
+      return GemmQuant<kQ5_K, kExtensions>(span, context);
     case kQ6_K:
-      return GemmQuant<kQ6_K, kDots>(span, context);
+      return GemmQuant<kQ6_K, kExtensions>(span, context);
     case kIQ4_NL:
-      return GemmQuant<kIQ4_NL, kDots>(span, context);
+      return GemmQuant<kIQ4_NL, kExtensions>(span, context);
     case kIQ4_XS:
-      return GemmQuant<kIQ4_XS, kDots>(span, context);
+      return GemmQuant<kIQ4_XS, kExtensions>(span, context);
     case kInt4:
-      return GemmQuant<kInt4, kDots>(span, context);
+      return GemmQuant<kInt4, kExtensions>(span, context);
     case kInt8:
-      return GemmQuant<kInt8, kDots>(span, context);
+      return GemmQuant<kInt8, kExtensions>(span, context);
     case kMxFp4:
-      return GemmQuant<kMxFp4, kDots>(span, context);
+      return GemmQuant<kMxFp4, kExtensions>(span, context);
     case kNvFp4:
-      return GemmQuant<kNvFp4, kDots>(span, context);
+      return GemmQuant<kNvFp4, kExtensions>(span, context);
     case kFp8:
       return GemmFp8(span, context);
   }
   return absl::OkStatus();
 }
 
-template <bool kDots>
+template <CpuExtensions kExtensions>
 absl::Status GemmParts(const GemmArgs& args, CpuContext& context) {
   for (MatrixParts parts(*args.w); !parts.at_end(); parts.Next()) {
     const GemmSpan span{.args = &args,
@@ -195,18 +247,23 @@ absl::Status GemmParts(const GemmArgs& args, CpuContext& context) {
                         .n_outputs = parts.n_rows(),
                         .encoding = parts.encoding(),
                         .order = parts.order()};
-    SC_RETURN_IF_ERROR(GemmPart<kDots>(span, context));
+    SC_RETURN_IF_ERROR(GemmPart<kExtensions>(span, context));
   }
   return absl::OkStatus();
 }
 
 absl::Status Gemm(const GemmArgs& args, CpuContext& context) {
-  return GemmParts<false>(args, context);
+  return GemmParts<CpuExtensions::kNone>(args, context);
 }
 
-// REQUIRES: the machine has both extensions
+// REQUIRES: the machine has the extensions. Other instruction sets never get here.
 absl::Status GemmWithDots(const GemmArgs& args, CpuContext& context) {
-  return GemmParts < HWY_TARGET == HWY_AVX3 > (args, context);
+  return GemmParts < HWY_TARGET == HWY_AVX3 ? CpuExtensions::kDots
+                                            : CpuExtensions::kNone > (args, context);
+}
+absl::Status GemmWithAmx(const GemmArgs& args, CpuContext& context) {
+  return GemmParts < HWY_TARGET == HWY_AVX3 ? CpuExtensions::kAmx
+                                            : CpuExtensions::kNone > (args, context);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -218,9 +275,18 @@ namespace stagecoach::kernels {
 
 HWY_EXPORT(Gemm);
 HWY_EXPORT(GemmWithDots);
+HWY_EXPORT(GemmWithAmx);
 
-CpuKernel<GemmArgs> ChooseGemm(bool has_dots) {
-  return has_dots ? &HWY_DYNAMIC_DISPATCH(GemmWithDots) : &HWY_DYNAMIC_DISPATCH(Gemm);
+CpuKernel<GemmArgs> ChooseGemm(CpuExtensions extensions) {
+  switch (extensions) {
+    case CpuExtensions::kAmx:
+      return &HWY_DYNAMIC_DISPATCH(GemmWithAmx);
+    case CpuExtensions::kDots:
+      return &HWY_DYNAMIC_DISPATCH(GemmWithDots);
+    case CpuExtensions::kNone:
+      break;
+  }
+  return &HWY_DYNAMIC_DISPATCH(Gemm);
 }
 
 }  // namespace stagecoach::kernels

@@ -61,28 +61,51 @@ TEST_CASE("Gemm equals the reference and does not depend on rows or threads") {
                                    false)) < 3e-6);
 }
 
-TEST_CASE("A pair of bfloat16 inputs counts as two fused multiply-adds, the odd input first") {
-  auto ops = MakeCpuOpsFor("avx512_bf16", 1);
-  if (!RoundsInputs(*ops)) SKIP("this machine has no AVX512-BF16");
+// y of one row, where the sum of an output is fold(products): products(i, sum) is
+// sum + x[i] * w[output][i] in float32, with both rounded to bfloat16 first.
+template <typename Fold>
+void CheckOrder(Ops& ops, const Fold& fold) {
   constexpr int32_t kOutputs = 16, kInputs = 301;
   const std::vector<float> x = RandomFloats(kInputs, 1);
   const std::vector<float> weights = RandomFloats(kOutputs * kInputs, 2);
-  const Matrix w = PackedMatrix(*ops, kOutputs, kInputs, DType::kBF16, weights);
+  const Matrix w = PackedMatrix(ops, kOutputs, kInputs, DType::kBF16, weights);
   const std::vector<float> y =
-      Multiply(*ops, w, x, {}, std::vector<float>(static_cast<size_t>(kOutputs)), false);
+      Multiply(ops, w, x, {}, std::vector<float>(static_cast<size_t>(kOutputs)), false);
   const auto rounded = [](float value) { return FloatFromBF16(BF16FromFloat(value)); };
   for (size_t output = 0; output < kOutputs; ++output) {
-    float sum = 0;
-    const auto add = [&](size_t i) {
-      if (i >= kInputs) return;
-      sum = std::fma(rounded(x[i]), rounded(weights[output * kInputs + i]), sum);
+    const auto add = [&](size_t i, float sum) {
+      if (i >= kInputs) return sum;
+      return std::fma(rounded(x[i]), rounded(weights[output * kInputs + i]), sum);
     };
-    for (size_t i = 0; i < kInputs; i += 2) {
-      add(i + 1);
-      add(i);
-    }
-    CHECK(y[output] == sum);
+    CHECK(y[output] == fold(size_t{kInputs}, add));
   }
+}
+
+TEST_CASE("A pair of bfloat16 inputs counts as two fused multiply-adds, the odd input first") {
+  auto ops = MakeCpuOpsFor("avx512_bf16", 1);
+  if (!RoundsInputs(*ops)) SKIP("this machine has no AVX512-BF16");
+  CheckOrder(*ops, [](size_t n, const auto& add) {
+    float sum = 0;
+    for (size_t i = 0; i < n; i += 2) sum = add(i, add(i + 1, sum));
+    return sum;
+  });
+}
+
+TEST_CASE("With AMX, even and odd ones of 32 bfloat16 inputs are summed apart") {
+  auto ops = MakeCpuOpsFor("amx", 1);
+  if (ops->Numerics().find("AMX") == std::string::npos) SKIP("this machine has no AMX");
+  CheckOrder(*ops, [](size_t n, const auto& add) {
+    float sum = 0;
+    for (size_t first = 0; first < n; first += 32) {
+      float even = 0, odd = 0;
+      for (size_t i = first; i < first + 32; i += 2) {
+        even = add(i, even);
+        odd = add(i + 1, odd);
+      }
+      sum += even + odd;
+    }
+    return sum;
+  });
 }
 
 TEST_CASE("PackRows accepts unaligned ranges of rows in any dtype") {

@@ -27,7 +27,7 @@ inline std::unique_ptr<Ops> MakeCpuOpsFor(const std::string& target, int32_t n_t
 inline std::vector<std::string> RunnableTargets() {
   std::vector<std::string> targets = {"baseline"};
   std::string last = MakeCpuOpsFor("baseline", 1)->Describe();
-  for (const char* target : {"sse4", "avx2", "avx512", "avx512_bf16"}) {
+  for (const char* target : {"sse4", "avx2", "avx512", "avx512_bf16", "amx"}) {
     const std::string description = MakeCpuOpsFor(target, 1)->Describe();
     if (description != last) targets.emplace_back(target);
     last = description;

@@ -12,6 +12,8 @@
 #define STAGECOACH_KERNELS_CPU_QUANT_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -81,6 +83,49 @@ HWY_INLINE PanelVec Fp8Scales(const uint8_t* at, const uint8_t* matrix_scale, si
   return hn::Mul(hn::Mul(sizes, hn::Set(d, 0x1p119f)),
                  hn::LoadU(d, reinterpret_cast<const float*>(matrix_scale) + v * kPanelLanes));
 }
+
+// 32 inputs of a row as integers. If an input is not finite, the scale is NaN and the integers are
+// 0.
+struct QuantizedInputs {
+  explicit QuantizedInputs(const float* from) {
+    const PanelTag d;
+    PanelVec largest = hn::Zero(d), not_finite = hn::Zero(d);  // not_finite: zeros, or NaN
+    for (size_t i = 0; i < kQuantBlock; i += kPanelLanes) {
+      const PanelVec values = hn::LoadU(d, from + i);
+      largest = hn::Max(largest, hn::Abs(values));
+      not_finite = hn::MulAdd(values, hn::Zero(d), not_finite);
+    }
+    const float zero_or_nan = hn::GetLane(hn::SumOfLanes(d, not_finite));
+    if (zero_or_nan != 0) {
+      std::fill_n(codes, kQuantBlock, int16_t{0});
+      sums[0] = sums[1] = 0;
+      scale = zero_or_nan;
+      return;
+    }
+    constexpr float kMost = 32767;
+    const float bound = hn::GetLane(hn::MaxOfLanes(d, largest));
+    // A smaller bound counts as zero, because its inverse could overflow.
+    const float inverse = bound > 1e-30f ? kMost / bound : 0.0f;
+    const SumTag ds;
+    const hn::Rebind<int16_t, PanelTag> dh;
+    for (size_t g = 0; g < 2; ++g) {
+      auto sum = hn::Zero(ds);
+      for (size_t i = g * kQuantBlock / 2; i < (g + 1) * kQuantBlock / 2; i += kPanelLanes) {
+        const PanelVec values = hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse));
+        const auto rounded = hn::NearestInt(values);
+        hn::StoreU(hn::DemoteTo(dh, rounded), dh, codes + i);
+        sum = hn::Add(sum, rounded);
+      }
+      sums[g] = hn::GetLane(hn::SumOfLanes(ds, sum));
+    }
+    scale = bound / kMost;
+  }
+  float ScaledSum() const { return scale * static_cast<float>(sums[0] + sums[1]); }
+
+  HWY_ALIGN int16_t codes[kQuantBlock];
+  int32_t sums[2];  // of 16 integers each
+  float scale;
+};
 
 // Byte offsets of a superblock, and of a block of 32 inputs in it, in a panel.
 class BlockWalk {
@@ -168,6 +213,14 @@ struct BlockScales {
   }
 };
 
+// Prefetches the codes of a block.
+template <Code kType>
+HWY_INLINE void PrefetchCodes(const uint8_t* block) {
+  for (size_t i = 0; i < kPanelRows * kQuantBlock * QuantFormOf(kType).bits / 8; i += 64) {
+    hwy::Prefetch(block + i);
+  }
+}
+
 // What the product of unpacked codes depends on.
 struct CodesForm {
   size_t groups;  // per 32 inputs
@@ -211,9 +264,11 @@ struct CodesProduct {
   // Adds the scaled sum of a group of inputs to c.
   static HWY_INLINE PanelVec AddGroup(SumVec even, SumVec odd, PanelVec scale, float x_scale,
                                       PanelVec c) {
+    return Scaled(BothSums(even, odd), scale, x_scale, c);
+  }
+  static HWY_INLINE PanelVec Scaled(SumVec sum, PanelVec scale, float x_scale, PanelVec c) {
     const PanelTag d;
-    return hn::MulAdd(hn::ConvertTo(d, BothSums(even, odd)), hn::Mul(scale, hn::Set(d, x_scale)),
-                      c);
+    return hn::MulAdd(hn::ConvertTo(d, sum), hn::Mul(scale, hn::Set(d, x_scale)), c);
   }
 
   // Adds to c: [kRows][kWidth], of which at least n_rows rows count.
@@ -304,6 +359,9 @@ struct QuantTile {
 
   // Up to so many rows, rereading the panels for each row is faster than unpacking them.
   static constexpr size_t kFewRows = 3;
+  // How far ahead a row prefetches, in bytes. Without it, two cores of Granite Rapids read at 0.87
+  // of the speed.
+  static constexpr size_t kAhead = 1024;
 
   const float* x;  // [T, k]
   size_t k;
@@ -349,47 +407,16 @@ struct QuantTile {
 
   template <size_t kN>
   static void QuantizeBlock(const float* from, size_t b, size_t r, XCopy<kN>& copy) {
-    const PanelTag d;
-    PanelVec largest = hn::Zero(d), not_finite = hn::Zero(d);  // not_finite: zeros, or NaN
-    for (size_t i = 0; i < kQuantBlock; i += kPanelLanes) {
-      const PanelVec values = hn::LoadU(d, from + i);
-      largest = hn::Max(largest, hn::Abs(values));
-      not_finite = hn::MulAdd(values, hn::Zero(d), not_finite);
-    }
-    const float zero_or_nan = hn::GetLane(hn::SumOfLanes(d, not_finite));
-    if (zero_or_nan != 0) {
-      ZeroBlock(b, r, copy);
-      copy.scales[b][r] = copy.sums[b][r] = zero_or_nan;
-      return;
-    }
-    constexpr float kMost = 32767;
-    const float bound = hn::GetLane(hn::MaxOfLanes(d, largest));
-    // A smaller bound counts as zero, because its inverse could overflow.
-    const float inverse = bound > 1e-30f ? kMost / bound : 0.0f;
-    const SumTag ds;
-    const hn::Rebind<int16_t, PanelTag> dh;
-    HWY_ALIGN int16_t codes[kQuantBlock];
-    int32_t sums[2];  // of 16 inputs each
-    for (size_t g = 0; g < 2; ++g) {
-      auto sum = hn::Zero(ds);
-      for (size_t i = g * kQuantBlock / 2; i < (g + 1) * kQuantBlock / 2; i += kPanelLanes) {
-        const PanelVec values = hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse));
-        const auto rounded = hn::NearestInt(values);
-        hn::StoreU(hn::DemoteTo(dh, rounded), dh, codes + i);
-        sum = hn::Add(sum, rounded);
-      }
-      sums[g] = hn::GetLane(hn::SumOfLanes(ds, sum));
-    }
+    const QuantizedInputs inputs(from);
     for (size_t i = 0; i < kQuantBlock; i += 2) {
-      std::memcpy(&copy.pairs[b][i / 2][r], codes + i, sizeof(int32_t));
+      std::memcpy(&copy.pairs[b][i / 2][r], inputs.codes + i, sizeof(int32_t));
     }
-    const int32_t both = sums[0] + sums[1];
-    const float scale = bound / kMost;
-    copy.scales[b][r] = scale;
-    copy.sums[b][r] = scale * static_cast<float>(both);
+    const int32_t both = inputs.sums[0] + inputs.sums[1];
+    copy.scales[b][r] = inputs.scale;
+    copy.sums[b][r] = inputs.ScaledSum();
     constexpr int kZero = MayHaveZeros(kType) ? 1 : kForm.zero;
-    copy.zeros[b][0][r] = -kZero * (kForm.group == 16 ? sums[0] : both);
-    copy.zeros[b][1][r] = -kZero * sums[1];
+    copy.zeros[b][0][r] = -kZero * (kForm.group == 16 ? inputs.sums[0] : both);
+    copy.zeros[b][1][r] = -kZero * inputs.sums[1];
   }
 
   template <size_t kN>
@@ -456,6 +483,7 @@ struct QuantTile {
 #pragma GCC unroll 4
       for (size_t p = 0; p < kPanels; ++p) {
         const uint8_t* const block = panels[p] + walk.block;
+        if constexpr (kDots) PrefetchCodes<kType>(block + kAhead);
         for (size_t v = 0; v < kPanelVecs; ++v) {
           const auto scales = BlockScales<kType>::Of(encoding, panels[p], walk, v);
           MulGroups(block, v, xs, b, scales, sum[p][v],
