@@ -211,11 +211,13 @@ struct HeadGemmArgs {
 };
 
 // Completes queries and latents of LatentSpec, and writes the latents into the cache. A latent's
-// first kv_rank numbers get an RMS norm, the rest is rotated. D: nope_dim + rope_dim. C: kv_rank.
+// first kv_rank numbers get an RMS norm, the rest is rotated. Queries are scaled last. D: nope_dim
+// + rope_dim. C: kv_rank.
 struct LatentAppendArgs {
   float* latents;            // [T, C + rope_dim]; undefined afterwards
   ConstAct q;                // [T, n_heads, D]; only the last rope_dim numbers of a head are read
-  Act queries;               // [T, n_heads, C + rope_dim]: those numbers, rotated, go to the end
+  Act queries;               // [T, n_heads, C + rope_dim]: those numbers, rotated, go to the end;
+                             // the others, which HeadGemm wrote, are only scaled
   const int32_t* positions;  // [T]
   const int32_t* kv_slots;   // [T], as in RopeAppendArgs
   const RopeTable* rope;     // rotary_dim is rope_dim
@@ -225,6 +227,7 @@ struct LatentAppendArgs {
   KvLayer kv;  // one head of C + rope_dim numbers; v is null
   int32_t n_tokens, n_heads;
   int32_t kv_rank, nope_dim, rope_dim;
+  QueryScaling query_scaling = {};
 };
 
 // Causal attention over the paged cache, which already holds this step's k and v.

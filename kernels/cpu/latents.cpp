@@ -85,6 +85,11 @@ void AppendLatent(const LatentAppendArgs& args, size_t t) {
     RotatePart(args, t, args.q.f32() + (head + 1) * q_dim - rope,
                args.queries.f32() + (head + 1) * dim - rope);
   }
+  const float factor = args.query_scaling.At(args.positions[t]);
+  if (factor != 1) {
+    float* const queries = args.queries.f32() + t * n_heads * dim;
+    for (size_t i = 0; i < n_heads * dim; ++i) queries[i] *= factor;
+  }
   float* const latent = args.latents + t * dim;
   NormRow(latent, args.norm, nullptr, rank, NormKind::kRms, args.norm_eps, latent, false);
   RotatePart(args, t, latent + rank, latent + rank);

@@ -31,10 +31,13 @@ TEST_CASE("HeadGemm equals the reference, and a row does not depend on others") 
 
 TEST_CASE("attention to latents equals the reference, in any chunks") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
+  const bool interleaved = GENERATE(false, true);
   const LatentConfig config{.n_heads = GENERATE(1, 4, 50),
                             .kv_rank = GENERATE(32, 112),
                             .dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16),
-                            .interleaved = GENERATE(false, true)};
+                            .interleaved = interleaved,
+                            // One of the two rotations has scaled queries.
+                            .query_scaling = {.beta = interleaved ? 0.4f : 0.0f, .step = 30}};
   CAPTURE(target, config.n_heads, config.kv_rank, DTypeName(config.dtype));
   constexpr int32_t kTokens = 300;
   auto ops = MakeCpuOpsFor(target, 2);

@@ -64,6 +64,8 @@ void ReferenceLatentAppend(const LatentAppendArgs& args) {
       float* const to = args.queries.f32() + head * (rank + rope) + static_cast<size_t>(rank);
       for (int32_t i = 0; i < rope; ++i) to[i] = q[i];
       Rotate(*args.rope, args.interleaved, args.positions[t], to);
+      const float factor = args.query_scaling.At(args.positions[t]);
+      for (int32_t i = -rank; i < rope; ++i) to[i] *= factor;
     }
   }
 }

@@ -15,6 +15,7 @@ struct LatentConfig {
   int32_t n_heads = 4, kv_rank = 32, nope_dim = 24, rope_dim = 8;
   DType dtype = DType::kF32;
   bool interleaved = true;
+  QueryScaling query_scaling = {};
 
   int32_t dim() const { return kv_rank + rope_dim; }
   int32_t q_width() const { return n_heads * (nope_dim + rope_dim); }
@@ -90,7 +91,8 @@ class LatentLayer {
                        .n_heads = config_.n_heads,
                        .kv_rank = config_.kv_rank,
                        .nope_dim = config_.nope_dim,
-                       .rope_dim = config_.rope_dim});
+                       .rope_dim = config_.rope_dim,
+                       .query_scaling = config_.query_scaling});
     const Values out(ops_, std::vector<float>(static_cast<size_t>(n * config_.out_width()), NAN),
                      config_.dtype);
     ops_.Attention({.qkv = queries,

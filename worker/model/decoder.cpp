@@ -45,24 +45,23 @@ class LayerRun {
                        .n_kv_heads = heads_.n_kv_heads,
                        .head_dim = heads_.head_dim});
     }
-    ops_->RopeAppend(
-        {.qkv = scratch_.qkv,
-         .positions = step_.positions,
-         .kv_slots = step_.groups[static_cast<size_t>(in_.layer.kv_group)].kv_slots,
-         .rope = in_.rope,
-         .q_norm = w_.q_norm.As<float>(),
-         .k_norm = w_.k_norm.As<float>(),
-         .norm_kind = spec_.norm,
-         .norm_eps = static_cast<float>(spec_.norm_eps),
-         .kv = in_.kv,
-         .n_tokens = step_.n_tokens,
-         .n_heads = heads_.n_heads,
-         .n_kv_heads = heads_.n_kv_heads,
-         .head_dim = heads_.head_dim,
-         .norms_all_heads = spec_.qk_norm_all_heads,
-         .query_scaling = in_.layer.scales_queries ? spec_.query_scaling : QueryScaling{},
-         .norms_v = spec_.v_norm,
-         .kv_of_row = heads_.kv_of_row});
+    ops_->RopeAppend({.qkv = scratch_.qkv,
+                      .positions = step_.positions,
+                      .kv_slots = step_.groups[static_cast<size_t>(in_.layer.kv_group)].kv_slots,
+                      .rope = in_.rope,
+                      .q_norm = w_.q_norm.As<float>(),
+                      .k_norm = w_.k_norm.As<float>(),
+                      .norm_kind = spec_.norm,
+                      .norm_eps = static_cast<float>(spec_.norm_eps),
+                      .kv = in_.kv,
+                      .n_tokens = step_.n_tokens,
+                      .n_heads = heads_.n_heads,
+                      .n_kv_heads = heads_.n_kv_heads,
+                      .head_dim = heads_.head_dim,
+                      .norms_all_heads = spec_.qk_norm_all_heads,
+                      .query_scaling = Scaling(),
+                      .norms_v = spec_.v_norm,
+                      .kv_of_row = heads_.kv_of_row});
   }
 
   void Attention() {
@@ -212,7 +211,12 @@ class LayerRun {
                         .n_heads = heads_.n_heads,
                         .kv_rank = latent.kv_rank,
                         .nope_dim = latent.nope_dim,
-                        .rope_dim = latent.rope_dim});
+                        .rope_dim = latent.rope_dim,
+                        .query_scaling = Scaling()});
+  }
+
+  QueryScaling Scaling() const {
+    return in_.layer.scales_queries ? spec_.query_scaling : QueryScaling{};
   }
 
   // scratch_.head_rows = the heads' values for sums of latents

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/latents.h"
 
 #include "common/check.h"
+#include "kernels/cuda/attention/query_scale.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warp.h"
 
@@ -64,18 +65,19 @@ struct LatentParams {
   float norm_eps;
   int32_t n_heads, kv_rank, nope_dim, rope_dim;
   bool interleaved;
+  QueryScaling query_scaling;
 };
 
-// The values of pair `i` of the rotated part at `from`, rotated to `to`.
+// The values of pair `i` of the rotated part at `from`, rotated and times `factor`, to `to`.
 template <typename From, typename To>
 __device__ __forceinline__ void RotatePair(const LatentParams& p, int64_t position, int i,
-                                           const From* from, To* to) {
+                                           const From* from, float factor, To* to) {
   const int half = p.rope_dim / 2;
   const int low = p.interleaved ? 2 * i : i, high = p.interleaved ? low + 1 : i + half;
   const float cos = p.cos[position * half + i], sin = p.sin[position * half + i];
   const float a = ToFloat(from[low]), b = ToFloat(from[high]);
-  to[low] = FromFloat<To>(a * cos - b * sin);
-  to[high] = FromFloat<To>(b * cos + a * sin);
+  to[low] = FromFloat<To>((a * cos - b * sin) * factor);
+  to[high] = FromFloat<To>((b * cos + a * sin) * factor);
 }
 
 // One CTA per token.
@@ -87,10 +89,19 @@ __global__ void __launch_bounds__(kThreads) LatentAppendKernel(const LatentParam
   const int64_t token = blockIdx.x, position = p.positions[token];
   const int half = p.rope_dim / 2, dim = p.kv_rank + p.rope_dim;
   const int q_dim = p.nope_dim + p.rope_dim;
+  const float query_scale = QueryScale(p.query_scaling, static_cast<int32_t>(position));
+  T* const queries = static_cast<T*>(p.queries) + token * p.n_heads * dim;
   for (int i = threadIdx.x; i < p.n_heads * half; i += kThreads) {
-    const int64_t head = token * p.n_heads + i / half;
-    RotatePair(p, position, i % half, static_cast<const T*>(p.q) + head * q_dim + p.nope_dim,
-               static_cast<T*>(p.queries) + head * dim + p.kv_rank);
+    const int head = i / half;
+    RotatePair(p, position, i % half,
+               static_cast<const T*>(p.q) + (token * p.n_heads + head) * q_dim + p.nope_dim,
+               query_scale, queries + head * dim + p.kv_rank);
+  }
+  if (query_scale != 1) {
+    for (int i = threadIdx.x; i < p.n_heads * p.kv_rank; i += kThreads) {
+      T& number = queries[i / p.kv_rank * dim + i % p.kv_rank];
+      number = FromFloat<T>(ToFloat(number) * query_scale);
+    }
   }
   const float* const latent = p.latents + token * dim;
   float square = 0;
@@ -104,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) LatentAppendKernel(const LatentParam
     to[i] = FromFloat<T>(latent[i] * scale * p.norm[i]);
   }
   for (int i = threadIdx.x; i < half; i += kThreads) {
-    RotatePair(p, position, i, latent + p.kv_rank, to + p.kv_rank);
+    RotatePair(p, position, i, latent + p.kv_rank, /*factor=*/1, to + p.kv_rank);
   }
 }
 
@@ -147,7 +158,8 @@ cudaError_t LatentAppend(const Stream& stream, const LatentAppendArgs& args) {
                             .kv_rank = args.kv_rank,
                             .nope_dim = args.nope_dim,
                             .rope_dim = args.rope_dim,
-                            .interleaved = args.interleaved};
+                            .interleaved = args.interleaved,
+                            .query_scaling = args.query_scaling};
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(args.n_tokens)), .block = kThreads};
   return WithType(args.kv.dtype, [&](auto type) {
     return Launch<&LatentAppendKernel<decltype(type)>>(stream, shape, params);

@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/fp8_rows.h"
 #include "kernels/cuda/attention/kv_rows.h"
 #include "kernels/cuda/attention/norm_all_heads.h"
+#include "kernels/cuda/attention/query_scale.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warp.h"
 
@@ -35,12 +36,6 @@ struct RopeParams {
   // The head's place in the row.
   __device__ int Place(int head) const { return head < n_in_row ? head : head - n_kv_heads; }
 };
-
-__device__ __forceinline__ float QueryScale(const RopeParams& p, int32_t position) {
-  const QueryScaling& scaling = p.query_scaling;
-  if (scaling.beta == 0) return 1;
-  return 1 + scaling.beta * log1pf(static_cast<float>((position + scaling.offset) / scaling.step));
-}
 
 // A part of a head in a warp's registers. Piece i of a lane starts at element (i * 32 + lane) * kN.
 template <typename T, int kN, int kMaxElements>
@@ -235,7 +230,7 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
   const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
   LoadFloats<kVector>(p.cos + angles, cos);
   LoadFloats<kVector>(p.sin + angles, sin);
-  const float query_scale = QueryScale(p, p.positions[token]);
+  const float query_scale = QueryScale(p.query_scaling, p.positions[token]);
 
   for (int begin = 0; begin < n_kept; begin += kAhead * kHeads) {
     HeadPart parts[kAhead] = {};
@@ -312,7 +307,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   const bool is_q = head < p.n_heads;
   const bool is_v = head >= p.n_heads + p.n_kv_heads;
   const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
-  const float query_scale = is_q ? QueryScale(p, p.positions[token]) : 1.0f;
+  const float query_scale = is_q ? QueryScale(p.query_scaling, p.positions[token]) : 1.0f;
   if (is_q && norm == nullptr && p.cos == nullptr && query_scale == 1) return;
   const int32_t slot = p.kv_slots[token];
   if (!is_q && slot < 0) return;
