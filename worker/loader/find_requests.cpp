@@ -71,6 +71,13 @@ void FindOne(const TensorRequest& request, const CheckpointFiles::Found& found,
   if (shape.empty()) *placed = Place(request, found.file, found.entry);
 }
 
+PlacedTensor PlaceQuantized(CheckpointFiles& files, const TensorRequest& request,
+                            FoundRequests* all) {
+  return {.rows = request.rows,
+          .cols = request.cols,
+          .quantized = OpenQuantizedMatrix(files, request, &all->problems)};
+}
+
 // Looks for a tensor with the rows of this request among others. Returns false if there is none.
 bool FindFused(CheckpointFiles& files, const TensorRequest& request, PlacedTensor* placed,
                FoundRequests* all) {
@@ -85,7 +92,13 @@ bool FindFused(CheckpointFiles& files, const TensorRequest& request, PlacedTenso
     whole.place = request.fused_place;
     whole.transposed = true;
   }
-  FindOne(whole, found, placed, all);
+  if (HasQuantized(files, whole)) {
+    all->names.insert(found.name);
+    all->names.merge(NamesOfMatrix(files, whole));
+    *placed = PlaceQuantized(files, whole, all);
+  } else {
+    FindOne(whole, found, placed, all);
+  }
   return true;
 }
 
@@ -98,9 +111,7 @@ FoundRequests FindRequests(CheckpointFiles& files, std::span<const TensorRequest
     const TensorRequest& request = requests[i];
     all.names.merge(NamesOfMatrix(files, request));
     if (HasQuantized(files, request)) {
-      all.placed[i] = {.rows = request.rows,
-                       .cols = request.cols,
-                       .quantized = OpenQuantizedMatrix(files, request, &all.problems)};
+      all.placed[i] = PlaceQuantized(files, request, &all);
     } else {
       const CheckpointFiles::Found found = files.Find(request.name);
       if (found.name.empty() && FindFused(files, request, &all.placed[i], &all)) continue;

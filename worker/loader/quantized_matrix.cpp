@@ -24,6 +24,7 @@ struct Format {
 constexpr std::array kFormats = {
     Format{QuantMethod::kFp8, "weight_scale", OpenScaledMatrix},
     Format{QuantMethod::kFp8, "weight_scale_inv", OpenScaledMatrix},
+    Format{QuantMethod::kFp8, "_scale_inv", OpenScaledExpert},
     Format{QuantMethod::kGptq, "qweight", OpenGptqMatrix},
     Format{QuantMethod::kAwq, "qweight", OpenAwqMatrix},
     Format{QuantMethod::kCompressedTensors, "weight_global_scale", OpenNvFp4Matrix},
@@ -36,7 +37,7 @@ constexpr std::array kFormats = {
 
 // Tensors of a layer that hold its weights, and scales of activations, which are not quantized
 // here.
-constexpr std::array<std::string_view, 19> kSuffixes = {"weight_scale",
+constexpr std::array<std::string_view, 21> kSuffixes = {"weight_scale",
                                                         "weight_scale_inv",
                                                         "qweight",
                                                         "qzeros",
@@ -52,6 +53,8 @@ constexpr std::array<std::string_view, 19> kSuffixes = {"weight_scale",
                                                         "input_scale_ub",
                                                         "_blocks",
                                                         "_scales",
+                                                        "_scale_inv",
+                                                        "_activation_scale",
                                                         "weight_scale_2",
                                                         "weight_global_scale",
                                                         "input_global_scale"};
@@ -62,7 +65,8 @@ std::string_view StemOf(std::string_view weight) {
 }
 
 std::string Sibling(std::string_view weight, std::string_view suffix) {
-  return fmt::format("{}{}{}", StemOf(weight), suffix.starts_with('_') ? "" : ".", suffix);
+  const bool has_dot = !suffix.empty() && !suffix.starts_with('_');
+  return fmt::format("{}{}{}", StemOf(weight), has_dot ? "." : "", suffix);
 }
 
 // Null if the checkpoint has the matrix in a plain dtype, or not at all.
@@ -166,7 +170,8 @@ void QuantizedMatrix::Release() const {
 std::set<std::string> NamesOfMatrix(CheckpointFiles& files, const TensorRequest& request) {
   std::set<std::string> names;
   if (request.is_vector || request.quantization.method == QuantMethod::kNone) return names;
-  if (request.place.expert > 0) return names;  // the first expert's are the same tensors
+  // The first expert's are the same tensors.
+  if (request.place.expert > 0 || request.first_row > 0) return names;
   for (const std::string_view suffix : kSuffixes) {
     std::string name = files.NameOf(Sibling(request.name, suffix));
     if (name.empty()) continue;

@@ -53,7 +53,7 @@ class QuantizedMatrix {
 };
 
 // The tensors that belong to the matrix of a request: "...q_proj.weight" has "...q_proj.scales". A
-// suffix that begins with "_" follows the name without a dot.
+// suffix that begins with "_" follows the name without a dot; an empty one is the name itself.
 class LayerTensors {
  public:
   LayerTensors(CheckpointFiles& files, const TensorRequest& request, TensorProblems* problems)
@@ -61,6 +61,8 @@ class LayerTensors {
         cols(static_cast<size_t>(request.cols)),
         quantization(request.quantization),
         place(request.place),
+        shape(request.shape),
+        first_row(static_cast<size_t>(request.first_row)),
         files_(files),
         weight_(request.name),
         problems_(problems) {}
@@ -68,6 +70,8 @@ class LayerTensors {
   const size_t rows, cols;  // of the matrix
   const Quantization quantization;
   const ExpertPlace place;
+  const std::vector<int64_t> shape;  // like first_row, as in TensorRequest
+  const size_t first_row;
 
   // Absent without a problem if the checkpoint has no such tensor.
   std::optional<MappedTensor> Find(std::string_view suffix);
@@ -90,8 +94,8 @@ class LayerTensors {
 
 // Each returns null after a problem.
 using OpenQuantized = std::unique_ptr<QuantizedMatrix>(LayerTensors& tensors);
-OpenQuantized OpenScaledMatrix, OpenGptqMatrix, OpenAwqMatrix, OpenPackedMatrix, OpenMxFp4Matrix,
-    OpenNvFp4Matrix, OpenModelOptNvFp4Matrix;
+OpenQuantized OpenScaledMatrix, OpenScaledExpert, OpenGptqMatrix, OpenAwqMatrix, OpenPackedMatrix,
+    OpenMxFp4Matrix, OpenNvFp4Matrix, OpenModelOptNvFp4Matrix;
 
 // Whether the checkpoint has the matrix of this request in one of these formats, and not in a plain
 // dtype.

@@ -92,6 +92,46 @@ TEST_CASE("a matrix without a usable scale is refused") {
              ContainsSubstring("a.weight_scale: has a scale that is not a number up to 128"));
 }
 
+TEST_CASE("FP8 of all experts in one tensor has scales of each expert, or of its blocks") {
+  // Two experts with gate and up of two rows each.
+  std::vector<uint8_t> codes;
+  for (int i = 0; i < 4; ++i) codes.insert(codes.end(), kOneToFour.begin(), kOneToFour.end());
+  codes[12] = 0x4a;  // 5: the first number of `up` of the last expert
+  const auto request = [](int64_t part) {
+    return TensorRequest{.name = "e.1.up.weight",
+                         .rows = 2,
+                         .cols = 2,
+                         .quantization = kFp8,
+                         .fused_name = "e.gate_up",
+                         .fused_shape = {2, 4, 2},
+                         .fused_first_row = 4 + 2 * part};
+  };
+  const auto open = [&](TestFile& file, std::string_view shape, const std::vector<float>& scales) {
+    file.Add("e.gate_up", "F8_E4M3", "[2, 4, 2]", codes)
+        .Add("e.gate_up_scale_inv", "F32", shape, scales)
+        .Add<float>("e.gate_up_activation_scale", "F32", "[2]", {1, 1})
+        .Write();
+    const std::vector<TensorRequest> requests = {request(1), request(0)};
+    return OpenCheckpoint(file.path(), requests);
+  };
+  TestFile whole, blocks, flat, none;
+  auto source = open(whole, "[2, 1, 1]", {8, 0.5f});
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK((*source)->encoding(0).value_or(Code::kF32).rows_share_scales);
+  CHECK(Values(**source, 0, 2, 2) == std::vector<float>{2.5f, 1, 1.5f, 2});
+  source = open(blocks, "[2, 2, 1]", {8, 8, 2, 4});
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK(Values(**source, 0, 2, 2) == std::vector<float>{20, 8, 12, 16});
+  CHECK_THAT(std::string(open(flat, "[2]", {1, 1}).status().message()),
+             ContainsSubstring("has shape [2], but 2 experts have scales in three dimensions"));
+  none.Add("e.gate_up", "F8_E4M3", "[2, 4, 2]", codes).Write();
+  const TensorRequest without = request(0);
+  CHECK_THAT(std::string(OpenCheckpoint(none.path(), {&without, 1}).status().message()),
+             ContainsSubstring("e.gate_up: has dtype F8_E4M3"));
+}
+
 TestFile& AddGptq(TestFile& file, const std::vector<int32_t>& groups) {
   // Row 0 has the codes 0 to 15, the other rows 9. Both groups have scale 1; the zeros are 8 in the
   // first group, and 4 in the second.
