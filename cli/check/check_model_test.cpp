@@ -169,9 +169,9 @@ TEST_CASE("published shapes with layers of several kinds") {
         Shape{"nemotron-h-8b", 8.1e9, 24 * 4 * (128 * 64 * 128 + 3 * 10240), 16384},
         Shape{"nemotron-nano-9b-v2", 8.89e9, 27 * 4 * (128 * 80 * 128 + 3 * 12288), 16384},
         Shape{"nemotron-3-nano-30b-a3b", 31.6e9, 23 * 4 * (64 * 64 * 128 + 3 * 6144), 6144},
-        // Without recurrent layers: Llama 4.
-        Shape{"llama-4-scout", 107.8e9, 0, 196608},
-        Shape{"llama-4-maverick", 400.7e9, 0, 196608}}) {
+        // Without recurrent layers: Llama 4, Mistral Small 4.
+        Shape{"llama-4-scout", 107.8e9, 0, 196608}, Shape{"llama-4-maverick", 400.7e9, 0, 196608},
+        Shape{"mistral-small-4", 119.0e9, 0, 23040}}) {
     INFO(shape.name);
     const auto spec =
         ReadModelSpec(STAGECOACH_GOLDEN_DATA "/../../../docs/shapes/" + std::string(shape.name));

@@ -19,9 +19,10 @@ namespace {
 
 using Changes = std::map<std::string, int>;
 
-constexpr const char* kShapes[] = {
-    "gpt-oss-20b",     "gpt-oss-120b",  "glm-4.5-air",      "minimax-m2",       "ministral-3-8b",
-    "ministral-3-14b", "llama-4-scout", "llama-4-maverick", "deepseek-v2-lite", "deepseek-v3"};
+constexpr const char* kShapes[] = {"gpt-oss-20b",   "gpt-oss-120b",     "glm-4.5-air",
+                                   "minimax-m2",    "ministral-3-8b",   "ministral-3-14b",
+                                   "llama-4-scout", "llama-4-maverick", "deepseek-v2-lite",
+                                   "deepseek-v3",   "mistral-small-4"};
 
 // The shape's config.json with other values for keys that it has.
 std::string Changed(const std::string& shape, const Changes& changes) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -618,6 +619,48 @@ TEST_CASE("DeepSeek V3 and Kimi K2, as published") {
   CHECK((k2.experts.n_experts == 384 && k2.n_heads == 64));
   CHECK((k2.experts.sigmoid && k2.experts.sigmoid->n_groups == 1));
   CHECK((k2.ropes[0].beta_fast == 1 && k2.ropes[0].factor == 32));
+}
+
+TEST_CASE("Mistral Small 4, as published: latent attention, and queries scaled by position") {
+  const ModelSpec spec = *ReadShape("mistral-small-4");
+  CHECK(spec.architecture == "Mistral3ForConditionalGeneration");
+  CHECK(spec.notes.size() == 1);
+  CHECK(spec.quantization.method == QuantMethod::kFp8);
+  const LatentSpec latent = spec.latent.value_or(LatentSpec{});
+  CHECK((latent.q_rank == 1024 && latent.kv_rank == 256 && latent.interleaved));
+  CHECK((latent.nope_dim == 64 && latent.rope_dim == 64 && latent.value_dim == 128));
+  // partial_rotary_factor is half of a head, not of its rotated part.
+  CHECK((spec.ropes[0].rotary_dim == 64 && spec.ropes[0].attention_factor == Approx(1)));
+  const double mscale = 0.1 * std::log(128.0) + 1;
+  CHECK(spec.attn_scale == Approx(mscale * mscale / std::sqrt(128.0)));
+  CHECK((spec.query_scaling.beta == 0.1f && spec.query_scaling.step == 8192));
+  CHECK(std::all_of(spec.layers.begin(), spec.layers.end(),
+                    [](const LayerSpec& l) { return l.scales_queries && l.has_experts; }));
+  CHECK((spec.experts.n_experts == 128 && spec.experts.n_used == 4));
+  CHECK((!spec.experts.sigmoid && spec.experts.weights_over_used));
+  CHECK(spec.shared_expert.intermediate_size == 2048);
+  // 119 billion with embedding and head.
+  CHECK(36 * (spec.WeightsOfExperts() + spec.WeightsOfEveryRow(spec.layers[0])) ==
+        Approx(119e9 - 2.0 * 131072 * 4096).epsilon(0.01));
+}
+
+TEST_CASE("Mistral Small 4: what is refused") {
+  const auto error = [](std::string_view more, absl::StatusCode code) {
+    return ErrorOf(Config("Mistral4ForCausalLM",
+                          R"("kv_lora_rank": 64, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16,
+                             "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                             "moe_intermediate_size": 16, )" +
+                              std::string(more)),
+                   code);
+  };
+  CHECK_THAT(error(R"("rope_parameters": {"rope_type": "default"}, "n_group": 2,)",
+                   absl::StatusCode::kUnimplemented),
+             ContainsSubstring("only one group is supported"));
+  CHECK_THAT(error(R"("rope_parameters": {"partial_rotary_factor": 0.25},)",
+                   absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("rotates 8 numbers of a head, but qk_rope_head_dim is 16"));
+  CHECK_THAT(error("", absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("rope_parameters: missing"));
 }
 
 TEST_CASE("what latent attention does not support is named") {

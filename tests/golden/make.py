@@ -22,6 +22,8 @@ import transformers
 
 N_VOCAB = 320
 N_GREEDY = 20
+# transformers 5.23 has this class, but its list of causal language models lacks it.
+transformers.AutoModelForCausalLM.register(transformers.Mistral4Config, transformers.Mistral4ForCausalLM, exist_ok=True)
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 PAD, BOS, EOS = 0, 1, 2
 
@@ -389,6 +391,16 @@ def glm4_moe_lite():
     )  # fmt: skip
 
 
+def mistral4():
+    # Like Small 4, whose published file has no dense layer, and 1 as the factor of the experts' weights. Queries grow
+    # within the prompts.
+    rope = dict(latent_rope(1.0, 1.0), original_max_position_embeddings=24, llama_4_scaling_beta=0.4)
+    return transformers.Mistral4Config(
+        **latent_sizes(), q_lora_rank=20, n_shared_experts=1, n_group=1, topk_group=1, routed_scaling_factor=1.5,
+        rope_parameters=rope,
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -427,6 +439,7 @@ MODELS = {
     "deepseek-v2": (deepseek_v2, torch.bfloat16, False, "5GB"),
     "deepseek-v3": (deepseek_v3, torch.bfloat16, True, "5GB"),
     "glm4-moe-lite": (glm4_moe_lite, torch.bfloat16, True, "5GB"),
+    "mistral4": (mistral4, torch.bfloat16, False, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llama4"}
@@ -436,7 +449,7 @@ MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llam
 # or groups of them, whose scores are nearly the same: rounding would choose between them.
 SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120, "qwen3-next": 116,
          "qwen3-5": 117, "qwen3-5-moe": 118, "llama4": 303, "llama4-dense": 307, "nemotron-h": 307, "nemotron-h-moe": 301,
-         "deepseek-v2-lite": 127, "deepseek-v2": 128, "deepseek-v3": 129}
+         "deepseek-v2-lite": 127, "deepseek-v2": 128, "deepseek-v3": 129, "mistral4": 311}
 
 
 @torch.no_grad()
@@ -498,12 +511,13 @@ def spell_as_before(config_file):
 
 def wrap_as_multimodal(folder, prefix):
     """The form of the published files: the text model's keys in a section, its tensors under model.language_model
-    (Llama 4: language_model.model), the experts of a layer in one tensor, tensors of other parts beside them."""
+    (Llama 4 and Mistral: language_model.model), the experts of a layer in one tensor, tensors of other parts beside
+    them."""
     file = folder / "model.safetensors"
     tensors = {}
     experts = {}
     for name, tensor in safetensors.torch.load_file(file).items():
-        if prefix == "Llama4":
+        if prefix in ("Llama4", "Mistral3"):
             name = f"language_model.{name}"
         else:
             name = name.replace("model.", "model.language_model.", 1)
@@ -524,7 +538,7 @@ def wrap_as_multimodal(folder, prefix):
     text = json.loads((folder / "config.json").read_text())
     config = dict(
         architectures=[f"{prefix}ForConditionalGeneration"],
-        model_type=text["model_type"].removesuffix("_text"),
+        model_type=prefix.lower() if prefix == "Mistral3" else text["model_type"].removesuffix("_text"),
         text_config=text,
         tie_word_embeddings=text["tie_word_embeddings"],
         vision_config=dict(depth=1, hidden_size=8),

@@ -56,6 +56,15 @@ def deepseek():
     return config
 
 
+def mistral4():
+    config = make.mistral4()
+    config.update(dict(
+        intermediate_size=32, moe_intermediate_size=32, q_lora_rank=32, n_routed_experts=4, num_experts_per_tok=2,
+        first_k_dense_replace=0,
+    ))  # fmt: skip
+    return config
+
+
 def pack(codes, bits):
     """Packs codes [..., n] into int32 [..., n * bits / 32], the first code in the lowest bits."""
     codes = codes.to(torch.int64).unflatten(-1, (-1, 32 // bits))
@@ -212,6 +221,23 @@ def gpt_oss_published(folder, config, seed, scheme, excluded):
     return plain_model(config, values)
 
 
+def mistral_published(folder, config, seed, scheme, excluded):
+    """As Mistral publishes Small 4: the experts of a layer in one tensor of codes and one of scales, beside a vision
+    tower."""
+    quantize, quantization = scheme
+    random_model(config, seed).to(torch.bfloat16).save_pretrained(folder)
+    values, stored = quantized_tensors(load_file(folder / "model.safetensors"), quantize, excluded, random=None)
+    for name in [name for name in values if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts = [quantize("weight", matrix, None) for matrix in values[name]]
+        values[name] = torch.stack([dequantized for dequantized, _ in experts])
+        stored[name] = torch.stack([tensors["weight"] for _, tensors in experts])
+        stored[name + "_scale_inv"] = torch.stack([tensors["weight_scale_inv"] for _, tensors in experts]).view(-1, 1, 1)
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    make.wrap_as_multimodal(folder, "Mistral3")
+    set_config(folder, dict(quantization, modules_to_not_convert=list(excluded)))
+    return plain_model(config, values)
+
+
 def plain_model(config, values):
     with tempfile.TemporaryDirectory() as plain:
         config.save_pretrained(plain)
@@ -339,6 +365,7 @@ MODELS = {
     "nvfp4": (compressed, qwen2, nvfp4_args(), ("re:.*layers.2.self_attn.*",)),
     "modelopt": (written_here, qwen3_moe, modelopt(), ("layers.1.self_attn.o_proj",)),
     "fp8-latent": (written_here, deepseek, fp8((128, 128), "weight_scale_inv"), ()),
+    "fp8-experts": (mistral_published, mistral4, fp8(None, "weight_scale_inv"), ("lm_head",)),
 }  # fmt: skip
 SEEDS = {"fp8-latent": 310}  # not 300 plus the place in the list
 

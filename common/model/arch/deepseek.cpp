@@ -1,5 +1,5 @@
-// DeepSeek V2, V3 and R1, Kimi K2 and GLM-4.7-Flash: latent attention; some dense layers, then
-// layers with experts beside shared ones.
+// DeepSeek V2, V3 and R1, Kimi K2, GLM-4.7-Flash and Mistral Small 4: latent attention; some dense
+// layers, then layers with experts beside shared ones.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -45,22 +45,31 @@ LatentSpec ReadLatent(ConfigReader& config) {
 
 // YaRN stretches scores as well, by mscale_all_dim.
 double ScoreFactor(ConfigReader& config) {
-  ConfigReader section =
-      config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  ConfigReader section = RopeSection(config);
   const double all_dims = section.Number("mscale_all_dim", 0, 1e6, 0.0);
   const double factor = section.Number("factor", 1.0, 1e6, 1.0);
   const double scale = all_dims > 0 ? 0.1 * all_dims * std::log(factor) + 1 : 1.0;
   return scale * scale;
 }
 
-void ReadAttention(ConfigReader& config, ModelSpec& spec) {
+// What partial_rotary_factor is a part of: a whole head (Mistral), or its rotated part.
+enum class PartOf : uint8_t { kHead, kRotatedPart };
+
+void ReadAttention(ConfigReader& config, PartOf part_of, ModelSpec& spec) {
   const LatentSpec latent = ReadLatent(config);
   if (config.Bool("attention_bias", false)) {
     config.Unsupported("attention_bias", "biases of latent attention are not supported");
   }
   spec.n_kv_heads = 1;
-  spec.head_dim = latent.rope_dim;  // all of it is rotated
-  spec.ropes = {ReadRope(config, 10000.0, spec)};
+  spec.head_dim = part_of == PartOf::kHead ? latent.query_dim() : latent.rope_dim;
+  const RopeSpec rope =
+      ReadRope(config, 10000.0, spec, static_cast<double>(latent.rope_dim) / spec.head_dim);
+  if (config.ok() && rope.rotary_dim != latent.rope_dim) {
+    config.Problem("partial_rotary_factor",
+                   fmt::format("rotates {} numbers of a head, but qk_rope_head_dim is {}",
+                               rope.rotary_dim, latent.rope_dim));
+  }
+  spec.ropes = {rope};
   spec.head_dim = latent.latent_dim();
   spec.attn_scale =
       static_cast<float>(ScoreFactor(config) / std::sqrt(static_cast<double>(latent.query_dim())));
@@ -86,14 +95,14 @@ void ReadLayers(ConfigReader& config, int32_t n_dense_or_else, ModelSpec& spec) 
 }
 
 void ReadModel(ConfigReader& config, const SizeDefaults& sizes, const ExpertSpec& experts,
-               int32_t n_dense, ModelSpec& spec) {
+               int32_t n_dense, PartOf part_of, ModelSpec& spec) {
   ReadSizes(config, sizes, spec);
   spec.activation = ReadActivation(config, "hidden_act", "silu");
   spec.tied_embedding = config.Bool("tie_word_embeddings", false);
   ReadExperts(config, "n_routed_experts", experts,
               config.Int("moe_intermediate_size", 1, kMaxWidth), spec);
   ReadLayers(config, n_dense, spec);
-  ReadAttention(config, spec);
+  ReadAttention(config, part_of, spec);
   TensorNames& names = spec.names = LlamaTensorNames();
   SetExpertNames(names);
   spec.shared_expert.gate = "model.layers.{}.mlp.shared_experts.gate_proj";
@@ -122,7 +131,8 @@ void ReadDeepseekV2(ConfigReader& config, ModelSpec& spec) {
     config.Unsupported("norm_topk_prob", "only false is supported");
   }
   ReadModel(config, {.vocab_size = 102400, .head_dim = 64, .max_positions = 2048},
-            {.n_experts = 64, .n_used = 6, .weights_over_used = false}, /*n_dense=*/0, spec);
+            {.n_experts = 64, .n_used = 6, .weights_over_used = false}, /*n_dense=*/0,
+            PartOf::kRotatedPart, spec);
   SoftmaxGroups groups{.factor =
                            static_cast<float>(config.Number("routed_scaling_factor", 0, 1e6, 1.0))};
   const std::string method = config.String("topk_method", "greedy");
@@ -149,7 +159,7 @@ void ReadModelOfV3(ConfigReader& config, const SizeDefaults& sizes, int32_t n_ex
             {.n_experts = n_experts,
              .n_used = n_used,
              .weights_over_used = config.Bool("norm_topk_prob", true)},
-            n_dense, spec);
+            n_dense, PartOf::kRotatedPart, spec);
   ReadSigmoidRouting(config, spec);
   spec.names.router_correction = "model.layers.{}.mlp.gate.e_score_correction_bias";
 }
@@ -166,6 +176,21 @@ void ReadGlm4MoeLite(ConfigReader& config, ModelSpec& spec) {
                 {.vocab_size = 154880, .head_dim = 64, .max_positions = 202752, .norm_eps = 1e-5},
                 /*n_experts=*/64, /*n_used=*/4, /*n_dense=*/1, spec);
   ReadMlpTypes(config, spec);
+}
+
+void ReadMistral4(ConfigReader& config, ModelSpec& spec) {
+  ReadModel(
+      config, {.vocab_size = 131072, .head_dim = 128, .max_positions = 1048576},
+      {.n_experts = 128, .n_used = 4, .weights_over_used = config.Bool("norm_topk_prob", true)},
+      /*n_dense=*/0, PartOf::kHead, spec);
+  ReadQueryScaling(config, spec);
+  spec.experts.softmax_groups.factor =
+      static_cast<float>(config.Number("routed_scaling_factor", 0, 1e6, 1.0));
+  // Here a group counts as much as its best two experts together, unlike DeepSeek V2's.
+  if (config.Int("n_group", 1, kMaxExperts, 1) > 1) {
+    config.Unsupported("n_group", "only one group is supported, as in published models");
+  }
+  MayFuseExperts(spec.names);
 }
 
 }  // namespace stagecoach::arch

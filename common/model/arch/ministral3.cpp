@@ -5,7 +5,8 @@
 
 namespace stagecoach::arch {
 
-void ReadMistral(ConfigReader& config, ModelSpec& spec);  // mistral.cpp
+void ReadMistral(ConfigReader& config, ModelSpec& spec);   // mistral.cpp
+void ReadMistral4(ConfigReader& config, ModelSpec& spec);  // deepseek.cpp
 
 void ReadMinistral3(ConfigReader& config, ModelSpec& spec) {
   SizeDefaults defaults{.max_positions = 262144, .norm_eps = 1e-5};
@@ -15,16 +16,10 @@ void ReadMinistral3(ConfigReader& config, ModelSpec& spec) {
   spec.tied_embedding = config.Bool("tie_word_embeddings", spec.tied_embedding);
   spec.ropes = {ReadRope(config, 1e6, spec)};
   const int32_t window = config.Int("sliding_window", 1, kMaxPositions, 0);
-  NeedRopeParameters(config);
-  ConfigReader rope =
-      config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
-  spec.query_scaling.beta = static_cast<float>(rope.Number("llama_4_scaling_beta", 0, 1e3, 0.0));
-  spec.query_scaling.step =
-      rope.Int("original_max_position_embeddings", 1, kMaxPositions, spec.max_positions);
+  ReadQueryScaling(config, spec);
   if (!config.ok()) return;
   spec.attn_scale = UsualAttentionScale(spec);
   SetKvGroups(std::vector<int32_t>(spec.layers.size(), window), spec);
-  for (LayerSpec& layer : spec.layers) layer.scales_queries = true;
   spec.names = LlamaTensorNames();
 }
 
@@ -35,10 +30,12 @@ void ReadMistral3(ConfigReader& config, ModelSpec& spec) {
   const std::string type = text->String("model_type", "mistral");
   if (type == "ministral3") {
     ReadMinistral3(*text, spec);
+  } else if (type == "mistral4") {
+    ReadMistral4(*text, spec);
   } else if (type == "mistral") {
     ReadMistral(*text, spec);
   } else {
-    text->Unsupported("model_type", "supported are ministral3 and mistral");
+    text->Unsupported("model_type", "supported are ministral3, mistral4 and mistral");
   }
 }
 

@@ -69,8 +69,7 @@ void ReadSparse(ConfigReader& config, const ExpertSpec& defaults, ModelSpec& spe
   if (!config.ok()) return;
   TensorNames& names = spec.names;
   SetExpertNames(names);
-  names.fused_expert_up = "model.layers.{}.mlp.experts.gate_up_proj";
-  names.fused_expert_down = "model.layers.{}.mlp.experts.down_proj";
+  MayFuseExperts(names);
   shared.row_gate = "model.layers.{}.mlp.shared_expert_gate";
   shared.gate = "model.layers.{}.mlp.shared_expert.gate_proj";
   shared.up = "model.layers.{}.mlp.shared_expert.up_proj";

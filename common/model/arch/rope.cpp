@@ -60,6 +60,10 @@ void ReadLongRope(ConfigReader& section, double stretch, int32_t n_frequencies, 
 
 }  // namespace
 
+ConfigReader RopeSection(ConfigReader& config) {
+  return config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+}
+
 RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults) {
   RopeSpec rope;
   rope.theta = section.Number("rope_theta", 1.0, 1e12, defaults.theta);
@@ -112,6 +116,15 @@ void NeedRopeParameters(ConfigReader& config) {
   }
 }
 
+void ReadQueryScaling(ConfigReader& config, ModelSpec& spec) {
+  NeedRopeParameters(config);
+  ConfigReader section = RopeSection(config);
+  spec.query_scaling.beta = static_cast<float>(section.Number("llama_4_scaling_beta", 0, 1e3, 0.0));
+  spec.query_scaling.step =
+      section.Int("original_max_position_embeddings", 1, kMaxPositions, spec.max_positions);
+  for (LayerSpec& layer : spec.layers) layer.scales_queries = true;
+}
+
 RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec,
                   double partial_rotary_factor) {
   const RopeDefaults defaults{
@@ -121,9 +134,7 @@ RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec,
           config.Int("original_max_position_embeddings", 1, kMaxPositions, spec.max_positions),
       .head_dim = spec.head_dim,
       .partial_rotary_factor = config.Number("partial_rotary_factor", 0, 1, partial_rotary_factor)};
-  // Like transformers: if a converted file has both keys, the old one wins.
-  ConfigReader section =
-      config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  ConfigReader section = RopeSection(config);
   return ReadRopeParameters(section, defaults);
 }
 

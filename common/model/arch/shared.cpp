@@ -213,6 +213,11 @@ void SetExpertNames(TensorNames& names) {
   names.expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
 }
 
+void MayFuseExperts(TensorNames& names) {
+  names.fused_expert_up = "model.layers.{}.mlp.experts.gate_up_proj";
+  names.fused_expert_down = "model.layers.{}.mlp.experts.down_proj";
+}
+
 void SetGemmaCommon(ConfigReader& config, ModelSpec& spec) {
   spec.norm = NormKind::kRmsPlusOne;
   spec.names = LlamaTensorNames();

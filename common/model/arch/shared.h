@@ -50,8 +50,14 @@ struct RopeDefaults {
 // `spec` has the fields that ReadSizes fills in.
 RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec,
                   double partial_rotary_factor = 1.0);
+// The section of rotary parameters. Like transformers: if a converted file has both keys, the old
+// one wins.
+ConfigReader RopeSection(ConfigReader& config);
 // A problem if neither key is there, for models that nobody publishes without.
 void NeedRopeParameters(ConfigReader& config);
+// Reads how much the queries of all layers grow with the position (Mistral's models from 2025 on),
+// which stands in the section of rotary parameters. That section must be there.
+void ReadQueryScaling(ConfigReader& config, ModelSpec& spec);
 // Reads one section of rotary parameters: rope_type (or type), factor and so on.
 RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults);
 
@@ -95,6 +101,9 @@ float UsualAttentionScale(const ModelSpec& spec);
 TensorNames LlamaTensorNames();
 // Router and experts as model.layers.{}.mlp.gate and model.layers.{}.mlp.experts.{}.gate_proj.
 void SetExpertNames(TensorNames& names);
+// The file may have the experts of a layer in model.layers.{}.mlp.experts.gate_up_proj and
+// down_proj instead.
+void MayFuseExperts(TensorNames& names);
 
 // Gemma 1 to 3: norms, names, activation, embedding scale.
 void SetGemmaCommon(ConfigReader& config, ModelSpec& spec);
