@@ -7,6 +7,11 @@ version=0.3.36
 mkdir -p "$dir"
 python3 -m pip download -q --no-deps --no-binary llama-cpp-python "llama-cpp-python==$version" -d "$dir"
 tar -C "$dir" -xzf "$dir/llama_cpp_python-$version.tar.gz"
+# GCC 12 drops ggml's stores to the configuration of AMX's tiles, so its build crashes on CPUs with AMX.
+compiler=()
+if command -v clang-19 >/dev/null; then
+  compiler=(-DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DGGML_OPENMP=OFF)
+fi
 cmake -S "$dir/llama_cpp_python-$version/vendor/llama.cpp" -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-  -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF
+  -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF "${compiler[@]}"
 cmake --build "$dir" --target llama-bench llama-batched-bench llama-quantize
