@@ -37,11 +37,11 @@ def test_the_pipeline_at_work(page):
     page.new_chat(max_tokens="1500")
     page.run(ENDLESS)
     page.say(BOARD)
-    page.wait(lambda: page.all("#pipeline.working"))
-    page.wait(lambda: len(page.all(".stage.working")) == 2)
-    page.wait(lambda: page.text("#tokens-rate") != "0 /s")
-    assert page.text("#running") == "1"
-    assert not page.text("#kv").startswith("0 of ")
+    page.wait(lambda: page.run("""const of = (id) => document.getElementById(id);
+                                  return of("pipeline").classList.contains("working")
+                                      && document.querySelectorAll(".stage.working").length === 2
+                                      && of("running").textContent === "1" && !of("kv").textContent.startsWith("0 of ")"""))
+    page.wait(lambda: page.text("#tokens-rate") != "0 /s")  # a fast machine has ended the answer by now
     page.run("stopAnswer(current)")
     page.answer()
     page.wait(lambda: not page.all("#pipeline.working"))
