@@ -146,35 +146,42 @@ absl::Status GemmQuantVectors(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
+#if HWY_TARGET == HWY_AVX3
+
+template <Code kType>
+absl::Status GemmQuantAmx(const GemmSpan& span, CpuContext& context) {
+  using Tile = QuantAmxTile<kType>;
+  const GemmArgs& args = *span.args;
+  const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
+  const Tile tile{{args.x.f32(), k, span.encoding, span.order, QuantLayoutOf(span.encoding, k)}};
+  if (n_rows > Tile::kRows) return GemmBlocks(tile, span, context);
+  const size_t n_copies = (k + Tile::kInputs - 1) / Tile::kInputs;
+  SC_ASSIGN_OR_RETURN(float* const scratch,
+                      context.scratch->Floats(n_copies * Tile::kXBytes / sizeof(float)));
+  uint8_t* const x_copies = reinterpret_cast<uint8_t*>(scratch);
+  for (size_t i = 0; i < n_copies; ++i) {
+    const size_t first = i * Tile::kInputs;
+    tile.CopyX(0, n_rows, first, std::min(Tile::kInputs, k - first), x_copies + i * Tile::kXBytes);
+  }
+  RunFewRows<Tile::kRows>(span, *context.pool,
+                          [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
+                            tile.MulFew(n_rows, x_copies, panels, n_panels, c, kStreamsWidth);
+                          });
+  return absl::OkStatus();
+}
+
+#endif
+
 template <Code kType, CpuExtensions kExtensions>
 absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kExtensions == CpuExtensions::kAmx) {
-    using Tile = QuantAmxTile<kType>;
-    const GemmArgs& args = *span.args;
-    const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
-    if (n_rows > Tile::kFewRows) {
-      const Tile tile{
-          {args.x.f32(), k, span.encoding, span.order, QuantLayoutOf(span.encoding, k)}};
-      if (n_rows > Tile::kRows) return GemmBlocks(tile, span, context);
-      const size_t n_copies = (k + Tile::kInputs - 1) / Tile::kInputs;
-      SC_ASSIGN_OR_RETURN(float* const scratch,
-                          context.scratch->Floats(n_copies * Tile::kXBytes / sizeof(float)));
-      uint8_t* const x_copies = reinterpret_cast<uint8_t*>(scratch);
-      for (size_t i = 0; i < n_copies; ++i) {
-        const size_t first = i * Tile::kInputs;
-        tile.CopyX(0, n_rows, first, std::min(Tile::kInputs, k - first),
-                   x_copies + i * Tile::kXBytes);
-      }
-      RunFewRows<Tile::kRows>(
-          span, *context.pool,
-          [&](const uint8_t* const* panels, size_t n_panels, float* c)
-              HWY_ATTR { tile.MulFew(n_rows, x_copies, panels, n_panels, c, kStreamsWidth); });
-      return absl::OkStatus();
-    }
+    const bool is_few = static_cast<size_t>(span.args->n_rows) <= QuantAmxTile<kType>::kFewRows;
+    if (!is_few) return GemmQuantAmx<kType>(span, context);
   }
 #endif
-  return GemmQuantVectors < kType, kExtensions != CpuExtensions::kNone > (span, context);
+  constexpr bool kDots = kExtensions != CpuExtensions::kNone;
+  return GemmQuantVectors<kType, kDots>(span, context);
 }
 
 absl::Status GemmFp8(const GemmSpan& span, CpuContext& context) {
@@ -256,14 +263,14 @@ absl::Status Gemm(const GemmArgs& args, CpuContext& context) {
   return GemmParts<CpuExtensions::kNone>(args, context);
 }
 
-// REQUIRES: the machine has the extensions. Other instruction sets never get here.
+// Those for CPUs with extensions: the same on other instruction sets, where nothing calls them.
 absl::Status GemmWithDots(const GemmArgs& args, CpuContext& context) {
-  return GemmParts < HWY_TARGET == HWY_AVX3 ? CpuExtensions::kDots
-                                            : CpuExtensions::kNone > (args, context);
+  constexpr bool kHas = HWY_TARGET == HWY_AVX3;
+  return GemmParts<kHas ? CpuExtensions::kDots : CpuExtensions::kNone>(args, context);
 }
 absl::Status GemmWithAmx(const GemmArgs& args, CpuContext& context) {
-  return GemmParts < HWY_TARGET == HWY_AVX3 ? CpuExtensions::kAmx
-                                            : CpuExtensions::kNone > (args, context);
+  constexpr bool kHas = HWY_TARGET == HWY_AVX3;
+  return GemmParts<kHas ? CpuExtensions::kAmx : CpuExtensions::kNone>(args, context);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -61,8 +61,9 @@ TEST_CASE("Gemm equals the reference and does not depend on rows or threads") {
                                    false)) < 3e-6);
 }
 
-// y of one row, where the sum of an output is fold(products): products(i, sum) is
-// sum + x[i] * w[output][i] in float32, with both rounded to bfloat16 first.
+// Checks one row: the sum of an output is fold(n, add) for n inputs. add(i, sum) is
+// sum + x[i] * w[output][i] in float32, where x and w are rounded to bfloat16, and i may be n or
+// more.
 template <typename Fold>
 void CheckOrder(Ops& ops, const Fold& fold) {
   constexpr int32_t kOutputs = 16, kInputs = 301;
