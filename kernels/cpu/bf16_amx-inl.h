@@ -35,8 +35,9 @@ struct Bf16AmxTile {
   static constexpr size_t kGroup = 2;
   static constexpr size_t kInputs = 256;
   static constexpr size_t kWidth = kGroup * kPanelRows;
-  static constexpr size_t kStep = 32;  // inputs of a tile
-  static constexpr size_t kXBytes = kInputs / kStep * 2 * kAmxBytes;
+  static constexpr size_t kStep = 32;                  // inputs of a tile
+  static constexpr size_t kStepBytes = 2 * kAmxBytes;  // of the inputs of 32 rows
+  static constexpr size_t kXBytes = kInputs / kStep * kStepBytes;
 
   // What follows the last whole step of a panel may not belong to it, so it is copied.
   struct WCopy {
@@ -50,14 +51,13 @@ struct Bf16AmxTile {
 
   static constexpr size_t StepCount(size_t n_inputs) { return (n_inputs + kStep - 1) / kStep; }
 
-  // Inputs [first, first + n) of up to 32 rows. to: [16 rows][steps][16][32], so many bfloat16.
+  // Inputs [first, first + n) of up to 32 rows. to: [steps][32 rows][32 inputs], so many bfloat16.
   // Rows that do not exist keep what is there: it changes nothing but their own results.
   void CopySteps(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
     const PanelTag d;
-    const size_t n_steps = StepCount(n);
     for (size_t r = 0; r < n_rows; ++r) {
       const float* const from = x + (row + r) * k + first;
-      uint8_t* const column = to + r / kAmxRows * n_steps * kAmxBytes + r % kAmxRows * kAmxRowBytes;
+      uint8_t* const column = to + r * kAmxRowBytes;
       for (size_t i = 0; i < n; i += kStep) {
         const float* at = from + i;
         HWY_ALIGN float rest[kStep];
@@ -66,7 +66,7 @@ struct Bf16AmxTile {
           at = rest;
         }
         hn::Store(RoundToPairs(hn::LoadU(d, at), hn::LoadU(d, at + kPanelLanes)), d,
-                  reinterpret_cast<float*>(column + i / kStep * kAmxBytes));
+                  reinterpret_cast<float*>(column + i / kStep * kStepBytes));
       }
     }
   }
@@ -124,15 +124,15 @@ struct Bf16AmxTile {
     }
   }
 
-  // kXTiles * 16 rows times kPanels panels. rest: the panels' inputs after the last whole step.
-  // c: overwritten or, with `accumulate`, added to.
+  // kXTiles * 16 rows (CopySteps) times kPanels panels. rest: the panels' inputs after the last
+  // whole step. c: overwritten or, with `accumulate`, added to.
   template <size_t kXTiles, size_t kPanels>
   static HWY_NOINLINE void MulTiles(const uint8_t* x, const uint8_t* const* panels,
                                     const uint8_t (*rest)[kAmxBytes], size_t n, float* c,
                                     size_t c_stride, bool accumulate) {
     constexpr int kX = 4, kW = 6;  // the tiles of x; those of panels take turns
     static_assert(kXTiles * kPanels <= kX && kXTiles <= 2);
-    const size_t n_steps = StepCount(n), n_whole = n / kStep;
+    const size_t n_whole = n / kStep;
     const auto for_sums = [&](const auto& f) {
       [&]<int... kI>(std::integer_sequence<int, kI...>) {
         (f(std::integral_constant<int, kI>(),
@@ -141,8 +141,8 @@ struct Bf16AmxTile {
       }(std::make_integer_sequence<int, kXTiles * kPanels>());
     };
     const auto step = [&](size_t i, const auto& panel) {
-      LoadRows<kX>(x + i * kAmxBytes, kAmxRowBytes);
-      if constexpr (kXTiles == 2) LoadRows<kX + 1>(x + (n_steps + i) * kAmxBytes, kAmxRowBytes);
+      LoadRows<kX>(x + i * kStepBytes, kAmxRowBytes);
+      if constexpr (kXTiles == 2) LoadRows<kX + 1>(x + i * kStepBytes + kAmxBytes, kAmxRowBytes);
       [&]<int... kP>(std::integer_sequence<int, kP...>) {
         (
             [&] {
@@ -162,7 +162,7 @@ struct Bf16AmxTile {
     for (size_t i = 0; i < n_whole; ++i) {
       step(i, [&](int p) { return panels[p] + i * kAmxBytes; });
     }
-    if (n_whole < n_steps) step(n_whole, [&](int p) { return rest[p]; });
+    if (n % kStep != 0) step(n_whole, [&](int p) { return rest[p]; });
     for_sums([&](auto tile, float* at) { StoreRows<tile.value>(at, c_stride * sizeof(float)); });
   }
 };

@@ -12,6 +12,7 @@
 #include "kernels/cpu/bf16_dot-inl.h"
 #include "kernels/cpu/cpu_kernel.h"
 #include "kernels/cpu/fp8-inl.h"
+#include "kernels/cpu/fp8_amx-inl.h"
 #include "kernels/cpu/gemm_blocks-inl.h"
 #include "kernels/cpu/gemm_finish-inl.h"
 #include "kernels/cpu/matrix_parts.h"
@@ -95,16 +96,22 @@ absl::Status GemmBf16Dots(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
+// Copies up to 32 rows with all of their inputs.
+absl::StatusOr<uint8_t*> CopyFewRows(const Bf16AmxTile& tile, size_t n_rows, CpuContext& context) {
+  const size_t bytes = Bf16AmxTile::StepCount(tile.k) * Bf16AmxTile::kStepBytes;
+  SC_ASSIGN_OR_RETURN(float* const scratch, context.scratch->Floats(bytes / sizeof(float)));
+  uint8_t* const steps = reinterpret_cast<uint8_t*>(scratch);
+  tile.CopySteps(0, n_rows, 0, tile.k, steps);
+  return steps;
+}
+
 absl::Status GemmBf16Amx(const GemmSpan& span, CpuContext& context) {
   using Tile = Bf16AmxTile;
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
   const Tile tile{args.x.f32(), k};
   if (n_rows > Tile::kRows) return GemmBlocks(tile, span, context);
-  SC_ASSIGN_OR_RETURN(float* const scratch,
-                      context.scratch->Floats(2 * Tile::StepCount(k) * kAmxBytes / sizeof(float)));
-  uint8_t* const steps = reinterpret_cast<uint8_t*>(scratch);
-  tile.CopySteps(0, n_rows, 0, k, steps);
+  SC_ASSIGN_OR_RETURN(uint8_t* const steps, CopyFewRows(tile, n_rows, context));
   RunFewRows<Tile::kRows>(span, *context.pool,
                           [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
                             Tile::MulFew(n_rows, steps, panels, n_panels, k, c, kStreamsWidth);
@@ -196,6 +203,27 @@ absl::Status GemmFp8(const GemmSpan& span, CpuContext& context) {
   return absl::OkStatus();
 }
 
+#if HWY_TARGET == HWY_AVX3
+
+// REQUIRES: Fp8AmxTile::SumInputs is not 0
+absl::Status GemmFp8Amx(const GemmSpan& span, CpuContext& context) {
+  using Tile = Fp8AmxTile;
+  const GemmArgs& args = *span.args;
+  const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
+  const Tile tile{.rows = {args.x.f32(), k},
+                  .weights = {{args.x.f32(), k}, span.encoding},
+                  .sum_inputs = Tile::SumInputs(span.encoding, k)};
+  if (n_rows > Tile::kRows) return GemmBlocks(tile, span, context);
+  SC_ASSIGN_OR_RETURN(uint8_t* const steps, CopyFewRows(tile.rows, n_rows, context));
+  RunFewRows<Tile::kRows>(span, *context.pool,
+                          [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
+                            tile.MulFew(n_rows, steps, panels, n_panels, c, kStreamsWidth);
+                          });
+  return absl::OkStatus();
+}
+
+#endif
+
 template <CpuExtensions kExtensions>
 absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
   using enum Code;
@@ -203,6 +231,10 @@ absl::Status GemmPart(const GemmSpan& span, CpuContext& context) {
   if (span.encoding.code == kBF16) {
     if (kExtensions == CpuExtensions::kAmx) return GemmBf16Amx(span, context);
     if (kExtensions == CpuExtensions::kDots) return GemmBf16Dots(span, context);
+  }
+  if (kExtensions == CpuExtensions::kAmx && span.encoding.code == kFp8 &&
+      Fp8AmxTile::SumInputs(span.encoding, span.n_inputs) != 0) {
+    return GemmFp8Amx(span, context);
   }
 #endif
   switch (span.encoding.code) {

@@ -40,6 +40,11 @@ inline bool RoundsInputs(const Ops& ops) {
   return ops.Numerics().find("BF16") != std::string::npos;
 }
 
+// Whether products with FP8 weights do so, too.
+inline bool RoundsInputsOfFp8(const Ops& ops) {
+  return ops.Numerics().find("AMX") != std::string::npos;
+}
+
 // The inputs that a product with weights of `dtype` uses.
 inline std::vector<float> RoundedInputs(const Ops& ops, DType dtype, std::vector<float> x) {
   if (dtype != DType::kBF16 || !RoundsInputs(ops)) return x;

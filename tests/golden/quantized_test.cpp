@@ -13,9 +13,9 @@ namespace {
 // Between a third and a half of the reference's own errors in bfloat16, for models of these
 // architectures. The models' other weights are bfloat16, for which some backends round the inputs.
 constexpr Rounding kRoundedInputs{.logits = 4e-3, .prompt_logprobs = 4e-3};
-// If two experts are almost equal, rounding can choose another one. The reference of gpt-oss in
-// bfloat16 is off by 0.29 and 0.16.
-constexpr Rounding kRoundedInputsOfExperts{.logits = 1e-2, .prompt_logprobs = 1e-2};
+// If two experts are almost equal, rounding can choose another one. References in bfloat16 are off
+// by 0.044 and 0.074 (Mistral Small 4) and more.
+constexpr Rounding kRoundedInputsOfExperts{.logits = 2e-2, .prompt_logprobs = 3e-2};
 
 TEST_CASE("weights that stay quantized give the results of their values") {
   std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA "/quantized");

@@ -49,7 +49,9 @@ void CheckClose(const std::vector<float>& values, const std::vector<float>& expe
 
 // Whether a product with such weights rounds its inputs.
 bool IsRounding(const Ops& ops, const Encoding& type) {
-  return type.code == Code::kBF16 && ops.Numerics().find("BF16") != std::string::npos;
+  const std::string numerics = ops.Numerics();
+  return (type.code == Code::kBF16 && numerics.find("BF16") != std::string::npos) ||
+         (type.code == Code::kFp8 && numerics.find("AMX") != std::string::npos);
 }
 
 // The inputs that a product with such weights uses.
