@@ -53,7 +53,7 @@ struct Bf16AmxTile {
 
   // Inputs [first, first + n) of up to 32 rows. to: [steps][32 rows][32 inputs], so many bfloat16.
   // Rows that do not exist keep what is there: it changes nothing but their own results.
-  void CopySteps(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
+  void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
     const PanelTag d;
     for (size_t r = 0; r < n_rows; ++r) {
       const float* const from = x + (row + r) * k + first;
@@ -69,10 +69,6 @@ struct Bf16AmxTile {
                   reinterpret_cast<float*>(column + i / kStep * kStepBytes));
       }
     }
-  }
-
-  void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
-    CopySteps(row, n_rows, first, n, to);
   }
 
   // The last inputs of a panel, fewer than a step: `n` from the panel's address on.
@@ -102,7 +98,7 @@ struct Bf16AmxTile {
     }
   }
 
-  // c[n_rows, n_panels * 16] = n_rows <= kRows rows (CopySteps) times up to four panels. c has room
+  // c[n_rows, n_panels * 16] = n_rows <= kRows rows (CopyX) times up to four panels. c has room
   // for 16 or 32 rows of four panels.
   static void MulFew(size_t n_rows, const uint8_t* steps, const uint8_t* const* panels,
                      size_t n_panels, size_t n, float* c, size_t c_stride) {
@@ -124,7 +120,7 @@ struct Bf16AmxTile {
     }
   }
 
-  // kXTiles * 16 rows (CopySteps) times kPanels panels. rest: the panels' inputs after the last
+  // kXTiles * 16 rows (CopyX) times kPanels panels. rest: the panels' inputs after the last
   // whole step. c: overwritten or, with `accumulate`, added to.
   template <size_t kXTiles, size_t kPanels>
   static HWY_NOINLINE void MulTiles(const uint8_t* x, const uint8_t* const* panels,

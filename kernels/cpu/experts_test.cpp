@@ -216,9 +216,9 @@ TEST_CASE("ExpertMlp equals the reference and does not depend on rows or threads
   Layer theirs(*reference, shape, dtype, is_clamped, gated);
   const std::vector<float> whole = mine.Run(x, routed, out, 0, kRows);
   // The inputs of the second product are results of the first one, and get rounded, too.
-  const bool rounds = dtype == DType::kBF16 && RoundsInputs(*threads);
+  const bool rounds = RoundsInputs(*threads, CodeOf(dtype));
   const std::vector<float> expected =
-      theirs.Run(RoundedInputs(*threads, dtype, x), routed, out, 0, kRows);
+      theirs.Run(RoundedInputs(*threads, CodeOf(dtype), x), routed, out, 0, kRows);
   CHECK(WorstError(whole, expected) < (rounds ? 5e-3 : 5e-6));
   for (const size_t n : {size_t{1}, size_t{7}, size_t{20}}) {
     for (size_t first = 0; first < kRows; first += n) {

@@ -47,11 +47,12 @@ struct Fp8AmxTile {
   };
   static constexpr size_t kWBytes = kGroup * sizeof(Panel);
 
-  Steps rows;
   Fp8Tile weights;
-  size_t sum_inputs;  // that are summed before they are scaled
 
-  // How many inputs are summed before they are scaled. 0: AMX does not take such weights.
+  Steps rows() const { return {weights.x, weights.k}; }
+  size_t sum_inputs() const { return SumInputs(weights.encoding, weights.k); }
+
+  // How many inputs are summed before they are scaled. 0: such weights are not for this tile.
   static constexpr size_t SumInputs(const Encoding& encoding, size_t k) {
     if (GroupCount(encoding, k) == 1) return kInputs;
     const size_t group = GroupOf(encoding, k);
@@ -60,7 +61,7 @@ struct Fp8AmxTile {
   }
 
   void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
-    rows.CopySteps(row, n_rows, first, n, to);
+    rows().CopyX(row, n_rows, first, n, to);
   }
 
   void CopyW(const uint8_t* const* panels, size_t n_panels, size_t first, size_t n,
@@ -73,11 +74,12 @@ struct Fp8AmxTile {
   void CopyPanel(const uint8_t* panel, size_t first, size_t n, Panel& to) const {
     const size_t k = weights.k, group = GroupOf(weights.encoding, k);
     const uint8_t* const codes = panel + Fp8ScaleBytes(k, weights.encoding);
-    for (size_t i = 0; i < n; i += sum_inputs) {
+    const size_t at_once = sum_inputs();
+    for (size_t i = 0; i < n; i += at_once) {
       const PanelVec scale = weights.Scales(panel, (first + i) / group, 0);
       // Those of panels contain the 2^120 that codes lack; here the codes get it.
       hn::StoreU(hn::Mul(scale, hn::Set(PanelTag(), 0x1p-120f)), PanelTag(),
-                 to.scales[i / sum_inputs]);
+                 to.scales[i / at_once]);
     }
     uint8_t* at = to.steps[0];
     size_t i = 0;
@@ -140,7 +142,7 @@ struct Fp8AmxTile {
     }
   }
 
-  // c[n_rows, n_panels * 16] = n_rows <= kRows rows (CopySteps) times the panels.
+  // c[n_rows, n_panels * 16] = n_rows <= kRows rows (CopyX) times the panels.
   void MulFew(size_t n_rows, const uint8_t* steps, const uint8_t* const* panels, size_t n_panels,
               float* c, size_t c_stride) const {
     const size_t k = weights.k;
@@ -165,11 +167,12 @@ struct Fp8AmxTile {
     constexpr size_t kSums = kPanels * kPanelRows;
     const PanelTag d;
     HWY_ALIGN float sums[kXTiles * kAmxRows * kSums];
-    for (size_t i = 0, s = 0; i < n; i += sum_inputs, ++s) {
+    const size_t at_once = sum_inputs();
+    for (size_t i = 0, s = 0; i < n; i += at_once, ++s) {
       const uint8_t* at[kPanels];
       for (size_t p = 0; p < kPanels; ++p) at[p] = panels[p].steps[i / Steps::kStep];
       // Whole steps: they end with zeros.
-      const size_t n_inputs = Steps::StepCount(std::min(sum_inputs, n - i)) * Steps::kStep;
+      const size_t n_inputs = Steps::StepCount(std::min(at_once, n - i)) * Steps::kStep;
       Steps::MulTiles<kXTiles, kPanels>(x + i / Steps::kStep * Steps::kStepBytes, at, nullptr,
                                         n_inputs, sums, kSums, false);
       for (size_t r = 0; r < n_rows; ++r) {

@@ -101,7 +101,7 @@ absl::StatusOr<uint8_t*> CopyFewRows(const Bf16AmxTile& tile, size_t n_rows, Cpu
   const size_t bytes = Bf16AmxTile::StepCount(tile.k) * Bf16AmxTile::kStepBytes;
   SC_ASSIGN_OR_RETURN(float* const scratch, context.scratch->Floats(bytes / sizeof(float)));
   uint8_t* const steps = reinterpret_cast<uint8_t*>(scratch);
-  tile.CopySteps(0, n_rows, 0, tile.k, steps);
+  tile.CopyX(0, n_rows, 0, tile.k, steps);
   return steps;
 }
 
@@ -210,11 +210,9 @@ absl::Status GemmFp8Amx(const GemmSpan& span, CpuContext& context) {
   using Tile = Fp8AmxTile;
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
-  const Tile tile{.rows = {args.x.f32(), k},
-                  .weights = {{args.x.f32(), k}, span.encoding},
-                  .sum_inputs = Tile::SumInputs(span.encoding, k)};
+  const Tile tile{.weights = {{args.x.f32(), k}, span.encoding}};
   if (n_rows > Tile::kRows) return GemmBlocks(tile, span, context);
-  SC_ASSIGN_OR_RETURN(uint8_t* const steps, CopyFewRows(tile.rows, n_rows, context));
+  SC_ASSIGN_OR_RETURN(uint8_t* const steps, CopyFewRows(tile.rows(), n_rows, context));
   RunFewRows<Tile::kRows>(span, *context.pool,
                           [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
                             tile.MulFew(n_rows, steps, panels, n_panels, c, kStreamsWidth);

@@ -43,7 +43,7 @@ TEST_CASE("Gemm equals the reference and does not depend on rows or threads") {
   const std::vector<float> all_x = RandomFloats(kMostRows * k, 2);
   const std::vector<float> bias = RandomFloats(n, 3), old_y = RandomFloats(kMostRows * n, 4);
   const std::vector<float> whole = Multiply(*threads, w, all_x, bias, old_y, true);
-  const std::vector<float> rounded = RoundedInputs(*threads, dtype, all_x);
+  const std::vector<float> rounded = RoundedInputs(*threads, CodeOf(dtype), all_x);
   CHECK(WorstError(whole, Multiply(*reference, w_reference, rounded, bias, old_y, true)) < 5e-6);
 
   for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15, 16, 17, 28, 29, 33}) {
@@ -56,7 +56,7 @@ TEST_CASE("Gemm equals the reference and does not depend on rows or threads") {
   const std::vector<float> x(all_x.begin() + 7 * k, all_x.begin() + 8 * k);
   const std::vector<float> plain =
       Multiply(*one_thread, w, x, {}, std::vector<float>(n, NAN), false);
-  const std::vector<float> rounded_x = RoundedInputs(*threads, dtype, x);
+  const std::vector<float> rounded_x = RoundedInputs(*threads, CodeOf(dtype), x);
   CHECK(WorstError(plain, Multiply(*reference, w_reference, rounded_x, {}, std::vector<float>(n),
                                    false)) < 3e-6);
 }
@@ -94,7 +94,7 @@ TEST_CASE("A pair of bfloat16 inputs counts as two fused multiply-adds, the odd 
 
 TEST_CASE("With AMX, even and odd ones of 32 bfloat16 inputs are summed apart") {
   auto ops = MakeCpuOpsFor("amx", 1);
-  if (!RoundsInputsOfFp8(*ops)) SKIP("this machine has no AMX");
+  if (!RoundsInputs(*ops, Code::kFp8)) SKIP("this machine has no AMX");
   CheckOrder(*ops, [](size_t n, const auto& add) {
     float sum = 0;
     for (size_t first = 0; first < n; first += 32) {

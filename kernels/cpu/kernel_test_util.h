@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "common/float_convert.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/ops.h"
 #include "kernels/reference/reference_ops.h"
+#include "kernels/testing/rounded_inputs.h"
 #include "kernels/testing/values.h"
 
 namespace stagecoach::kernels {
@@ -33,23 +33,6 @@ inline std::vector<std::string> RunnableTargets() {
     last = description;
   }
   return targets;
-}
-
-// Whether products with bfloat16 weights round their inputs to bfloat16.
-inline bool RoundsInputs(const Ops& ops) {
-  return ops.Numerics().find("BF16") != std::string::npos;
-}
-
-// Whether products with FP8 weights do so, too.
-inline bool RoundsInputsOfFp8(const Ops& ops) {
-  return ops.Numerics().find("AMX") != std::string::npos;
-}
-
-// The inputs that a product with weights of `dtype` uses.
-inline std::vector<float> RoundedInputs(const Ops& ops, DType dtype, std::vector<float> x) {
-  if (dtype != DType::kBF16 || !RoundsInputs(ops)) return x;
-  for (float& value : x) value = FloatFromBF16(BF16FromFloat(value));
-  return x;
 }
 
 inline bool SameBits(const float* a, const float* b, size_t n) {

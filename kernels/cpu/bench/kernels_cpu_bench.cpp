@@ -22,11 +22,11 @@
 #include "common/check.h"
 #include "common/encoding/blocks.h"
 #include "common/encoding/rows.h"
-#include "common/float_convert.h"
 #include "kernels/cpu/bench/machine_peak.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/reference/reference_ops.h"
+#include "kernels/testing/rounded_inputs.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -45,20 +45,6 @@ void CheckClose(const std::vector<float>& values, const std::vector<float>& expe
   for (size_t i = 0; i < values.size(); ++i) {
     SC_CHECK(std::abs(values[i] - expected[i]) < 1e-4f * (4 + std::abs(expected[i])));
   }
-}
-
-// Whether a product with such weights rounds its inputs.
-bool IsRounding(const Ops& ops, const Encoding& type) {
-  const std::string numerics = ops.Numerics();
-  return (type.code == Code::kBF16 && numerics.find("BF16") != std::string::npos) ||
-         (type.code == Code::kFp8 && numerics.find("AMX") != std::string::npos);
-}
-
-// The inputs that a product with such weights uses.
-std::vector<float> RoundedInputs(const Ops& ops, const Encoding& type, std::vector<float> x) {
-  if (!IsRounding(ops, type)) return x;
-  for (float& value : x) value = FloatFromBF16(BF16FromFloat(value));
-  return x;
 }
 
 struct Bench {
@@ -157,7 +143,8 @@ void BenchGemm(const Bench& bench, int32_t n, int32_t k, const Encoding& type,
     auto reference = MakeReferenceOps();
     const Matrix reference_w = MakeMatrix(*reference, n, k, type);
     std::vector<float> expected(n);
-    const std::vector<float> rounded = RoundedInputs(bench.ops, type, {x.begin(), x.begin() + k});
+    const std::vector<float> rounded =
+        RoundedInputs(bench.ops, type.code, {x.begin(), x.begin() + k});
     reference->Gemm({.x = rounded.data(), .w = &reference_w, .y = expected.data(), .n_rows = 1});
     CheckClose(one, expected);
   }
@@ -240,7 +227,7 @@ void BenchExperts(const Bench& bench, const Encoding& up_type, const Encoding& d
   const auto down = make(bench.ops, kExperts, down_type, kHidden, kWidth);
   const Buffer scratch = scratch_of(bench.ops);
   run(bench.ops, up, down, 0, 1, one, scratch);
-  if (!IsRounding(bench.ops, up_type)) {
+  if (!RoundsInputs(bench.ops, up_type.code)) {
     auto reference = MakeReferenceOps();
     std::vector<float> expected(kHidden);
     run(*reference, make(*reference, 0, up_type, 2 * kWidth, kHidden),

@@ -26,13 +26,12 @@ TEST_CASE("HeadGemm equals the reference, and a row does not depend on others") 
 }
 
 TEST_CASE("attention to latents equals the reference, in any chunks") {
-  const bool interleaved = GENERATE(false, true);
+  const bool scaled = GENERATE(false, true);
   const LatentConfig config{.n_heads = GENERATE(1, 5),
                             .kv_rank = GENERATE(32, 112),
                             .dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16),
-                            .interleaved = interleaved,
-                            // One of the two rotations has scaled queries.
-                            .query_scaling = {.beta = interleaved ? 0.4f : 0.0f, .step = 30}};
+                            .interleaved = GENERATE(false, true),
+                            .query_scaling = {.beta = scaled ? 0.4f : 0.0f, .step = 30}};
   CAPTURE(config.n_heads, config.kv_rank, DTypeName(config.dtype));
   constexpr int32_t kTokens = 70;
   const auto ops = NewCudaOps();
@@ -41,7 +40,7 @@ TEST_CASE("attention to latents equals the reference, in any chunks") {
   LatentLayer mine(*ops, config, kTokens), theirs(*reference, config, kTokens);
   const std::vector<float> whole = mine.Step(rows, 0, kTokens);
   // Queries that are scaled are rounded once more.
-  const double most = (interleaved ? 4 : 2) * Step(config.dtype);
+  const double most = (scaled ? 4 : 2) * Step(config.dtype);
   CHECK(WorstError(whole, theirs.Step(rows, 0, kTokens)) < most);
   CHECK(whole == LatentLayer(*ops, config, kTokens).InChunks(rows, kTokens, 27));
 }
