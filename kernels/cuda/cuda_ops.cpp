@@ -19,6 +19,7 @@
 #include "kernels/cuda/attention/kv_copy.h"
 #include "kernels/cuda/attention/latents.h"
 #include "kernels/cuda/attention/rope_append.h"
+#include "kernels/cuda/device/compiled_for.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/device/disturbance.h"
 #include "kernels/cuda/device/host_ring.h"
@@ -111,13 +112,15 @@ class CudaOps final : public Ops {
     stream_.n_multiprocessors = properties_.multiProcessorCount;
     stream_.n_all_multiprocessors = properties_.multiProcessorCount;
     stream_.block_shared_bytes = properties_.sharedMemPerBlockOptin;
-    stream_.overlaps = properties_.major >= 9;
-    stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
-    // Off: to compare.
-    stream_.groups_gemms = stream_.is_hopper && !IsSwitched("STAGECOACH_GROUPED_GEMM", "off");
     packs_experts_ = !IsSwitched(kPackedExpertsSwitch, "off");
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
+    SC_RETURN_IF_ERROR(ToStatus(cuda::FindCompiledFor(stream_.handle, &compiled_for_),
+                                "this program has no code for the GPU"));
+    stream_.overlaps = compiled_for_.has_dependent_launch();
+    stream_.is_hopper = compiled_for_.has_hopper;
+    // Off: to compare.
+    stream_.groups_gemms = stream_.is_hopper && !IsSwitched("STAGECOACH_GROUPED_GEMM", "off");
     for (cudaEvent_t& event : marks_) {
       SC_RETURN_IF_ERROR(
           ToStatus(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming),
@@ -148,8 +151,14 @@ class CudaOps final : public Ops {
                        options_.batch_invariant ? ", batch-invariant" : "");
   }
   std::string Numerics() const override {
-    return fmt::format("cuda-{} sm_{}{} {}{}{}{}", kNumericsVersion, properties_.major,
-                       properties_.minor, gemms_->Numerics(),
+    // Code for another architecture may add in another order.
+    const int32_t own = 100 * properties_.major + 10 * properties_.minor;
+    const std::string code =
+        compiled_for_.architecture == own && compiled_for_.has_hopper == (own == 900)
+            ? ""
+            : fmt::format(" compute_{}", compiled_for_.architecture / 10);
+    return fmt::format("cuda-{} sm_{}{}{} {}{}{}{}", kNumericsVersion, properties_.major,
+                       properties_.minor, code, gemms_->Numerics(),
                        stream_.groups_gemms ? " grouped" : "",
                        packs_experts_ ? " packed-experts" : "",
                        options_.batch_invariant ? " batch-invariant" : "");
@@ -592,8 +601,8 @@ class CudaOps final : public Ops {
   cuda::Disturbance disturbance_;
   cudaDeviceProp properties_{};
   cuda::Stream stream_;
-  // Experts' weights stay quantized. Not the standard way, because it has not run on a GPU yet.
-  bool packs_experts_ = false;
+  cuda::CompiledFor compiled_for_;
+  bool packs_experts_ = true;  // experts' weights stay quantized
   cuda::HostRing ring_;
   cuda::ParallelCopy copier_;
   cuda::SideCopies side_copies_;

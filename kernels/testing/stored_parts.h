@@ -31,6 +31,13 @@ inline Encoding Fp8Blocks() {
   return encoding;
 }
 
+// FP8 with a scale per matrix.
+inline Encoding Fp8Tensor() {
+  Encoding encoding(Code::kFp8);
+  encoding.rows_share_scales = true;
+  return encoding;
+}
+
 // Rows of blocks with random codes, and scales that keep the weights near 1 / sqrt(cols).
 inline std::vector<uint8_t> RandomBlocks(Code type, size_t rows, size_t cols, uint32_t seed) {
   std::mt19937 random(seed);

@@ -184,6 +184,7 @@ def test_a_stage_that_stays_stopped_ends_everything(monkeypatch, results, code, 
 @pytest.mark.parametrize("said, code, fails", [
     ("All tests passed (217706 assertions in 3 test cases)", 0, None),
     ("test cases: 3 | 2 passed | 1 failed\nassertions: 7 | 6 passed | 1 failed", 1, "exit code 1: assertions: 7 | 6 passed"),
+    ("test cases: 35 | 34 passed | 1 skipped\nassertions: 217706 | 217706 passed", 0, None),
     ("error: no device", 0, "error: no device"),
     ("  filesystem error: directory iterator cannot open directory: No such file or\n  directory [/a b/tests/golden/data]\n", 6,
      "was built to find the golden models in /a b/tests/golden/data"),

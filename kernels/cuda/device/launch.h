@@ -18,11 +18,12 @@
 
 namespace stagecoach::kernels::cuda {
 
+// What kernels have depends on what they were compiled for (compiled_for.h), and on the device.
 struct Stream {
   cudaStream_t handle = nullptr;
   int32_t n_multiprocessors = 1;      // SMs that work is distributed to
-  bool overlaps = false;              // device supports programmatic dependent launch
-  bool is_hopper = false;             // device has the instructions of compute capability 9.0a
+  bool overlaps = false;              // kernels have programmatic dependent launch
+  bool is_hopper = false;             // kernels have the instructions of compute capability 9.0a
   bool groups_gemms = false;          // experts use hopper_grouped.h; only if is_hopper
   int32_t n_all_multiprocessors = 1;  // all SMs of the device
   size_t block_shared_bytes = size_t{227} << 10;  // maximum shared memory per CTA

@@ -20,12 +20,6 @@ namespace {
 
 constexpr DType kType = DType::kBF16;
 
-Encoding Fp8Tensor() {
-  Encoding encoding(Code::kFp8);
-  encoding.rows_share_scales = true;
-  return encoding;
-}
-
 // Rows as QuantizeFp8Rows makes them.
 struct QuantizedRows {
   std::vector<uint8_t> codes;
@@ -85,6 +79,7 @@ struct Shape {
   int32_t cols;
 };
 
+// On Hopper; other GPUs multiply the inputs as they are.
 TEST_CASE("FP8: products are those of the codes of inputs and weights") {
   const std::vector<Shape> shapes = {
       {{{64, Code::kFp8}}, 192},
@@ -92,6 +87,7 @@ TEST_CASE("FP8: products are those of the codes of inputs and weights") {
       {{{208, Code::kFp8}}, 512},
   };
   const auto ops = NewCudaOps();
+  const bool in_fp8 = StreamOf(*ops, 1000).is_hopper;
   const bool tunes = GENERATE(false, true);
   for (const Shape& shape : shapes) {
     const auto cols = static_cast<size_t>(shape.cols);
@@ -127,7 +123,8 @@ TEST_CASE("FP8: products are those of the codes of inputs and weights") {
         for (size_t o = 0; o < rows; ++o) {
           double sum = adds ? double{before[t * rows + o]} + bias[o] : 0;
           for (size_t i = 0; i < cols; ++i) {
-            sum += double{codes.Value(t, i, cols)} * weights[o * cols + i];
+            const float input = in_fp8 ? codes.Value(t, i, cols) : x[t * cols + i];
+            sum += double{input} * weights[o * cols + i];
           }
           expected[t * rows + o] = static_cast<float>(sum);
         }

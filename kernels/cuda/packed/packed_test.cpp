@@ -12,11 +12,6 @@ namespace {
 
 using enum Code;
 
-Encoding Fp8Tensor() {
-  Encoding encoding(kFp8);
-  encoding.rows_share_scales = true;
-  return encoding;
-}
 Encoding Permuted() {
   Encoding encoding = Grouped(kInt4, DType::kF16, 64, true);
   encoding.is_permuted = true;
