@@ -40,6 +40,7 @@ struct Buffer {
 struct MatrixPart {
   int32_t rows;
   Encoding encoding;
+  bool is_expert = false;  // of a matrix in ExpertMlpArgs, whose layout may differ
 };
 
 // A weight matrix [rows, cols] (rows: outputs, cols: inputs) in the device's own layout.

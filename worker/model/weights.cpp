@@ -101,7 +101,9 @@ class WeightReader {
       if (!encoding || !Keeps(*ops_, *encoding, matrix) || n_rows % kernels::kPartRows != 0)
         return {};
       SC_CHECK(part.first_row == n_rows);
-      parts.push_back({static_cast<int32_t>(plan_.requests[part.request].rows), *encoding});
+      parts.push_back({.rows = static_cast<int32_t>(plan_.requests[part.request].rows),
+                       .encoding = *encoding,
+                       .is_expert = matrix.is_expert});
       n_rows += parts.back().rows;
       is_quantized |= IsQuantized(encoding->code);
     }

@@ -1,5 +1,5 @@
 // FP8 matrices with plain rows of codes and a scale per row, which our kernels and cuBLASLt read
-// alike. FP8 matrices with other scales are packed (packed/packed_layout.h).
+// alike. Experts, and FP8 matrices with other scales, are packed (packed/packed_layout.h).
 //
 // Memory of a part: {codes [rows][cols]}, aligned, {scales [rows], float32}. Of each four codes,
 // the second and the third are exchanged: then a pair of inputs is in the lower or in the upper
@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/encoding/encoding.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
 
@@ -30,11 +30,11 @@ struct Fp8Part {
   int32_t rows, cols;
 };
 
-// Whether rows of `cols` elements in this encoding stay plain. Where rows share a scale, each gets
-// it.
-constexpr bool HasFp8Rows(const Encoding& encoding, int32_t cols) {
-  return encoding.code == Code::kFp8 && encoding.group == 0 && !encoding.is_permuted &&
-         cols % kFp8Cols == 0;
+// Whether rows of `cols` elements stay plain. Where rows share a scale, each gets it.
+constexpr bool HasFp8Rows(const MatrixPart& part, int32_t cols) {
+  const Encoding& encoding = part.encoding;
+  return !part.is_expert && encoding.code == Code::kFp8 && encoding.group == 0 &&
+         !encoding.is_permuted && cols % kFp8Cols == 0;
 }
 
 // The part in `memory`, which has Fp8PartBytes.

@@ -30,7 +30,7 @@ const std::vector<ExpertForm>& Forms() {
     }
     for (const Encoding& encoding :
          {Grouped(kInt4, DType::kF16, 128, true), Grouped(kInt4, DType::kBF16, 0),
-          Grouped(kInt8, DType::kBF16, 128), Fp8Blocks()}) {
+          Grouped(kInt8, DType::kBF16, 128), Fp8Blocks(), Encoding(kFp8), Fp8Tensor()}) {
       some.push_back({encoding, encoding, encoding, 384, 128});
     }
     // Scales of 2 and more, which no published model has.

@@ -10,14 +10,13 @@
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/experts/expert_mlp.h"
 #include "kernels/cuda/experts/expert_rows.h"
-#include "kernels/cuda/fp8/fp8_part.h"
 #include "kernels/cuda/packed/expand.h"
 #include "kernels/cuda/packed/hopper_experts.h"
 
 namespace stagecoach::kernels::cuda {
 
 bool KeepsPackedExperts(const Encoding& encoding, int32_t cols) {
-  return KeepsPacked(encoding, cols) && !HasFp8Rows(encoding, cols) && !encoding.is_permuted;
+  return KeepsPacked(encoding, cols) && !encoding.is_permuted;
 }
 
 // The matrices of one product.

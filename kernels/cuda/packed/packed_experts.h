@@ -14,8 +14,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Whether experts stay quantized with this encoding. Of those that KeepsPacked, FP8 with plain rows
-// and permuted inputs do not.
+// Whether experts stay quantized with this encoding. Of those that KeepsPacked, permuted inputs do
+// not.
 bool KeepsPackedExperts(const Encoding& encoding, int32_t cols);
 
 class PackedExperts {

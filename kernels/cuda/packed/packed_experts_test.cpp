@@ -20,6 +20,7 @@ std::vector<ExpertForm> Forms() {
   return {{MxFp4Encoding(), MxFp4Encoding(), MxFp4Encoding(), 96, 64},
           {int4, int4, Grouped(kInt8, DType::kBF16, 32), 128, 64},
           {Fp8Blocks(), Fp8Blocks(), Fp8Blocks(), 128, 128},
+          {kFp8, kFp8, Fp8Tensor(), 128, 64},
           {kQ4_K, kQ6_K, kQ6_K, 256, 256}};
 }
 
@@ -136,7 +137,7 @@ TEST_CASE("Packed experts that differ in their encodings are refused") {
 TEST_CASE("Experts that stay quantized") {
   CHECK(cuda::KeepsPackedExperts(MxFp4Encoding(), 2880));
   CHECK(cuda::KeepsPackedExperts(Fp8Blocks(), 2048));
-  CHECK(!cuda::KeepsPackedExperts(kFp8, 2048));
+  CHECK(cuda::KeepsPackedExperts(kFp8, 2048));
   Encoding permuted = Grouped(kInt4, DType::kF16, 128);
   permuted.is_permuted = true;
   CHECK(!cuda::KeepsPackedExperts(permuted, 2048));

@@ -57,7 +57,7 @@ void ForEachPart(std::span<const MatrixPart> parts, int32_t cols, unsigned char*
   int32_t first_row = 0;
   for (const MatrixPart& matrix_part : parts) {
     Place place{.encoding = matrix_part.encoding, .first_row = first_row};
-    if (HasFp8Rows(matrix_part.encoding, cols)) {
+    if (HasFp8Rows(matrix_part, cols)) {
       place.fp8 = Fp8PartOf(matrix_part.rows, cols, memory + at);
     } else {
       place.part = PackedPartOf(matrix_part.encoding, matrix_part.rows, cols);

@@ -23,8 +23,9 @@ inline constexpr int32_t kExperts = 3, kUsed = 2;
 struct ExpertLayer {
   ExpertLayer(Ops& ops, const ExpertForm& form) : ops(ops), hidden(form.hidden), width(form.width) {
     for (uint32_t e = 0; e < kExperts; ++e) {
-      up.push_back(Packed(form, {{width, form.gate}, {width, form.up}}, hidden, 10 * e));
-      down.push_back(Packed(form, {{hidden, form.down}}, width, 10 * e + 5));
+      up.push_back(
+          Packed(form, {{width, form.gate, true}, {width, form.up, true}}, hidden, 10 * e));
+      down.push_back(Packed(form, {{hidden, form.down, true}}, width, 10 * e + 5));
     }
   }
 

@@ -58,7 +58,8 @@ def checks(options):
     not_grouped = (("STAGECOACH_GROUPED_GEMM", "off"),)
     for flags, env, prefix, figures in (((), (), "", FIGURES), (("--batch-invariant",), (), "batch_invariant/", FIGURES),
                                         ((), not_grouped, "not_grouped/", FIGURES[:2]),
-                                        (("--quantize", "int4"), (), "packed_int4/", FIGURES)):
+                                        (("--quantize", "int4"), (), "packed_int4/", FIGURES),
+                                        (("--quantize", "fp8"), (), "packed_fp8/", FIGURES)):
         spec = Spec(MODEL, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *flags), env)
         part = f"experts/{prefix}"
         if not prefix:
