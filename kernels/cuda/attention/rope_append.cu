@@ -211,26 +211,27 @@ struct HeadPart {
 };
 
 // For fully rotated heads: kLanes lanes per head, one CTA per token. A lane uses the same angles
-// for every head, and several heads are in flight at once.
+// for every head, and several heads are in flight at once. Angles are loaded while the previous
+// kernel runs, because with one token nothing else hides their latency.
 template <typename T, int kLanes, bool kToFp8>
 __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams p) {
   constexpr int kHeads = kWideThreads / kLanes;  // at a time
   constexpr int kAhead = 3;
   constexpr int kHalf = kLanes * kVector, kDim = 2 * kHalf;
   LetNextStart();
-  WaitForPrevious();
   const int64_t token = blockIdx.x;
   const int first = static_cast<int>(threadIdx.x) / kLanes;
   const int of_lane = static_cast<int>(threadIdx.x) % kLanes * kVector;
   T* const row = static_cast<T*>(p.qkv) + token * p.n_in_row * kDim + of_lane;
-  const int32_t slot = p.kv_slots[token];
+  const int32_t slot = LoadPlan(p.kv_slots + token), position = LoadPlan(p.positions + token);
   const int n_kept = slot < 0 ? p.n_heads : p.n_all;  // padding writes nothing to the cache
   const bool has_norms = p.q_norm != nullptr || p.k_norm != nullptr || p.norms_v;
   float cos[kVector], sin[kVector];
-  const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
+  const int64_t angles = int64_t{position} * kHalf + of_lane;
   LoadFloats<kVector>(p.cos + angles, cos);
   LoadFloats<kVector>(p.sin + angles, sin);
-  const float query_scale = QueryScale(p.query_scaling, p.positions[token]);
+  const float query_scale = QueryScale(p.query_scaling, position);
+  WaitForPrevious();
 
   for (int begin = 0; begin < n_kept; begin += kAhead * kHeads) {
     HeadPart parts[kAhead] = {};
