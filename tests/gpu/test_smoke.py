@@ -317,7 +317,7 @@ exec "$@"
     lines = read(out)
     assert states(lines) == {"kernels/operations": "ok", "kernels/golden": "left out", "kernels/memcheck": "ok", **OLDER_KERNELS_LEFT_OUT}
     assert "built to find the golden models in /elsewhere/tests/golden/data" in done.stdout
-    assert [line["value"] for line in lines if "name" in line] == [48, 12], "four processes share the operations"
+    assert [line["value"] for line in lines if "name" in line] == [96, 12], "eight processes share the operations"
     memcheck = next(line["command"] for line in lines if "memcheck" in line.get("name", ""))
     assert memcheck.startswith("compute-sanitizer --tool memcheck --error-exitcode 9 kernels_cuda_test 'a step is built*,Attention: ")
 
