@@ -16,7 +16,8 @@ from polling import seconds_until
 
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "experts", "families",
          "fp8_kv", "packed", "preemption", "gemma2_27b", "kill", "stop", "start", "kernels"}
-OLDER_KERNELS_LEFT_OUT = {f"kernels/compute_{architecture}/{what}": "left out" for architecture in (80, 89) for what in ("operations", "golden")}
+OLDER_KERNELS_LEFT_OUT = {f"kernels/compute_{architecture}/{what}": "left out"
+                          for architecture in (80, 89) for what in ("operations", "golden")}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_results_of_another_commit_gpu_or_placement_are_ignored(whole, tmp_path,
     done = run(tmp_path, "--resume", out, "--only", "kv_blocks/2_stages")
     assert done.returncode == 0, done.stdout + done.stderr
     n_changed = sum(what in line for line in lines)
-    assert n_changed > len(lines) / 4 and f"{n_changed} lines of {out} do not count" in done.stdout
+    assert n_changed > len(lines) / 5 and f"{n_changed} lines of {out} do not count" in done.stdout
     again = read(out)[len(lines):]
     assert states(again) == {"kv_blocks/2_stages": "ok"}
     # One stage has no transport, so its value still counts.
