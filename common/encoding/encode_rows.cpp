@@ -36,10 +36,19 @@ float Rounded(float scale, DType dtype) {
   return LoadElement(bytes, dtype, 0);
 }
 
+// Loops over so many partial results become vector instructions: without them, each step would wait
+// for the one before.
+constexpr size_t kPartial = 16;
+
 float LargestSize(const float* values, size_t n) {
-  float largest = 0;
-  for (size_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(values[i]));
-  return largest;
+  SC_CHECK(n % kPartial == 0);
+  float largest[kPartial] = {};
+  for (size_t i = 0; i < n; i += kPartial) {
+    for (size_t p = 0; p < kPartial; ++p) {
+      largest[p] = std::max(largest[p], std::abs(values[i + p]));
+    }
+  }
+  return *std::max_element(std::begin(largest), std::end(largest));
 }
 
 struct IntRange {
@@ -51,15 +60,13 @@ float CodeFor(float value, float inverse, IntRange range) {
 }
 
 float SquaredError(const float* values, size_t n, float scale, IntRange range) {
-  // Partial sums, so that the loop has independent additions.
-  constexpr size_t kSums = 16;
-  float sums[kSums] = {};
+  float sums[kPartial] = {};
   const float inverse = 1 / scale;
-  SC_CHECK(n % kSums == 0);
-  for (size_t i = 0; i < n; i += kSums) {
-    for (size_t s = 0; s < kSums; ++s) {
-      const float error = values[i + s] - CodeFor(values[i + s], inverse, range) * scale;
-      sums[s] += error * error;
+  SC_CHECK(n % kPartial == 0);
+  for (size_t i = 0; i < n; i += kPartial) {
+    for (size_t p = 0; p < kPartial; ++p) {
+      const float error = values[i + p] - CodeFor(values[i + p], inverse, range) * scale;
+      sums[p] += error * error;
     }
   }
   float total = 0;
@@ -95,15 +102,20 @@ void EncodeIntRow(const Encoding& encoding, const float* values, size_t cols, ui
                                 : BestScale(in, group, kInt8Reach, range, encoding.scale);
     StoreElement(row.scales, encoding.scale, g, scale);
     const float inverse = scale > 0 ? 1 / scale : 0;
-    const auto code = [&](size_t i) {
-      return static_cast<int>(CodeFor(in[i], inverse, range)) + DefaultZero(encoding.code);
-    };
-    if (is_int4) {
-      for (size_t i = 0; i < group; i += 2) {
-        row.codes[(first + i) / 2] = static_cast<uint8_t>(code(i) | code(i + 1) << 4);
+    const int zero = DefaultZero(encoding.code);
+    for (size_t i = 0; i < group; i += kPartial) {
+      uint8_t codes[kPartial];
+      for (size_t p = 0; p < kPartial; ++p) {
+        codes[p] =
+            static_cast<uint8_t>(static_cast<int>(CodeFor(in[i + p], inverse, range)) + zero);
       }
-    } else {
-      for (size_t i = 0; i < group; ++i) row.codes[first + i] = static_cast<uint8_t>(code(i));
+      if (!is_int4) {
+        std::copy_n(codes, kPartial, row.codes + first + i);
+        continue;
+      }
+      for (size_t p = 0; p < kPartial; p += 2) {
+        row.codes[(first + i + p) / 2] = static_cast<uint8_t>(codes[p] | codes[p + 1] << 4);
+      }
     }
   }
 }
@@ -123,14 +135,12 @@ void EncodeFp8Row(const Encoding& encoding, const float* values, size_t cols, ui
 uint8_t Fp8FromFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 24 & 0x80;
-  const float size = std::min(std::abs(value), kLargestFp8);
+  const float size = std::min(kLargestFp8, std::abs(value));  // also of NaN
   // Below the smallest normal, codes count in steps of 2^-9.
-  if (size < 0x1p-6F) {
-    return static_cast<uint8_t>(sign | static_cast<uint32_t>(Round(size * 0x1p9F)));
-  }
+  const auto steps = static_cast<uint32_t>(static_cast<int32_t>(Round(size * 0x1p9F)));
   const uint32_t magnitude = std::bit_cast<uint32_t>(size);
   const uint32_t rounded = magnitude + 0x7ffffU + (magnitude >> 20 & 1);
-  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120U << 3)));
+  return static_cast<uint8_t>(sign | (size < 0x1p-6F ? steps : (rounded >> 20) - (120U << 3)));
 }
 
 std::optional<Encoding> EncodingFor(Code code, DType stored, size_t cols) {
