@@ -330,5 +330,25 @@ TEST_CASE("MXFP4 experts count as they are stored") {
   CHECK(mxfp4->bytes == 4 * 5 * (3 * 64 * 32) * 17 / 32);
 }
 
+TEST_CASE("quantized experts count as they are stored on GPUs, too") {
+  const auto weight_bytes = [](const std::string& name, bool on_gpus) {
+    const auto spec = ReadModelSpec(STAGECOACH_GOLDEN_DATA "/../../../docs/shapes/" + name);
+    REQUIRE(spec.ok());
+    const auto facts = DescribeModel(*spec, {}, {}, 1, on_gpus);
+    REQUIRE(facts.ok());
+    return static_cast<double>(facts->stages[0].weights_bytes);
+  };
+  for (const char* const name : {"gpt-oss-120b", "mistral-small-4", "deepseek-v3"}) {
+    INFO(name);
+    CHECK_THAT(weight_bytes(name, true), WithinRel(weight_bytes(name, false), 0.01));
+  }
+  // A byte for each parameter; embeddings and the head have two, and so has what makes keys and
+  // values, because its rows go to two matrices.
+  CHECK_THAT(weight_bytes("deepseek-v3", true), WithinRel(675e9, 0.01));
+  setenv(kPackedExpertsSwitch, "off", /*overwrite=*/1);
+  const absl::Cleanup restore = [] { unsetenv(kPackedExpertsSwitch); };
+  CHECK(weight_bytes("gpt-oss-120b", true) > 3 * weight_bytes("gpt-oss-120b", false));
+}
+
 }  // namespace
 }  // namespace stagecoach::check

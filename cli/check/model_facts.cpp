@@ -8,6 +8,7 @@
 
 #include "common/config/load_config.h"
 #include "common/encoding/rows.h"
+#include "common/env_switch.h"
 #include "common/status.h"
 #include "kernels/ops.h"
 #include "router/sizing/layer_split.h"
@@ -34,6 +35,12 @@ Storage StorageOf(const worker::TensorRequest& request, const Stored& stored, DT
   const auto found = stored.find(request.name);
   if (found != stored.end()) return found->second;
   return {or_else, worker::ImpliedEncoding(request)};
+}
+
+// A GPU holds all weights in one dtype that it does not keep quantized.
+bool IsOneDTypeOnGpus(const Storage& storage, bool is_expert) {
+  if (!storage.is_quantized()) return true;
+  return is_expert && (storage.encoding->is_permuted || IsSwitched(kPackedExpertsSwitch, "off"));
 }
 
 // A tensor's size in memory: vectors are float32; quantized matrices keep their encoding unless a
@@ -167,9 +174,8 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, const v1::LoadCo
     for (size_t i = 0; i < stage.requests.size(); ++i) {
       const worker::TensorRequest& request = stage.requests[i];
       std::optional<DType> wanted = dtype;
-      // A GPU holds all other weights in one dtype.
       if (on_gpus && !wanted &&
-          (experts.contains(i) || !StorageOf(request, stored, spec.stored_dtype).is_quantized())) {
+          IsOneDTypeOnGpus(StorageOf(request, stored, spec.stored_dtype), experts.contains(i))) {
         wanted = spec.stored_dtype;
       }
       weights_bytes += TensorBytes(request, wanted, stored, spec.stored_dtype);

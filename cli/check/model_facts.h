@@ -30,9 +30,8 @@ struct Storage {
 };
 
 // `stored`: one entry per request of PlanWholeModel, in that order. If it is empty because the
-// tensors could not be read, the dtype of config.json is used. on_gpus: only quantized weights
-// keep their encoding, and those of experts do not. INVALID_ARGUMENT if there are more stages than
-// layers.
+// tensors could not be read, what config.json says is used. on_gpus: only weights that stay
+// quantized there keep their encoding. INVALID_ARGUMENT if there are more stages than layers.
 absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, const v1::LoadConfig& config,
                                          std::span<const Storage> stored, int32_t n_stages,
                                          bool on_gpus = false);

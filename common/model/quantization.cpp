@@ -7,6 +7,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace stagecoach {
 namespace {
@@ -42,7 +43,9 @@ Quantization ReadFp8(ConfigReader& section) {
   if (fmt != "e4m3" && fmt != "float8_e4m3fn") {
     section.Unsupported("fmt", fmt::format("\"{}\" is not supported; supported is e4m3", fmt));
   }
-  return {.method = QuantMethod::kFp8};
+  constexpr int32_t kMostOfBlock = 1 << 24;
+  const std::vector<int32_t> block = section.IntOrInts("weight_block_size", 1, kMostOfBlock);
+  return {.method = QuantMethod::kFp8, .group_size = block.empty() ? 0 : block.back()};
 }
 
 Quantization ReadGptq(ConfigReader& section) {

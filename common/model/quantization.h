@@ -21,7 +21,7 @@ enum class QuantMethod : uint8_t {
 // groups with other settings need not be read.
 struct Quantization {
   QuantMethod method = QuantMethod::kNone;
-  int32_t group_size = 0;           // inputs that share a scale: kGptq, kAwq; 0: all
+  int32_t group_size = 0;           // inputs that share a scale: kFp8, kGptq, kAwq; 0: all
   bool zeros_are_one_less = false;  // kGptq: a stored zero z means z + 1
 };
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "common/encoding/encode_rows.h"
 #include "common/encoding/rows.h"
 #include "worker/loader/side_by_side.h"
 #include "worker/loader/weight_source.h"
@@ -32,6 +33,13 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+constexpr uint64_t kWeyl = 0x9e3779b97f4a7c15u;  // the counter's step
+
+// Number i of a sequence of uniform ones in [-1, 1).
+float Uniform(uint64_t key, uint64_t i) {
+  return static_cast<float>(Mix(key + i * kWeyl) >> 40) * 0x1p-23f - 1.0f;
+}
+
 class DummyWeights final : public WeightSource {
  public:
   DummyWeights(DType dtype, std::span<const TensorRequest> requests)
@@ -47,13 +55,10 @@ class DummyWeights final : public WeightSource {
                        static_cast<size_t>(n_rows), static_cast<size_t>(tensor.cols), rows_.data());
       return {rows_.data(), DType::kF32};
     }
-    const uint64_t key = KeyOf(tensor);
-    const uint64_t first = static_cast<uint64_t>(tensor.first_row + first_row) * tensor.cols;
+    const uint64_t key = KeyOf(tensor), first = FirstElement(tensor, first_row);
     SideBySide(rows_.size(), kWorthThread, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
-        const uint64_t bits = Mix(key + (first + i) * 0x9e3779b97f4a7c15u);
-        const float unit = static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
-        rows_[i] = tensor.dummy_center + tensor.dummy_spread * unit;
+        rows_[i] = tensor.dummy_center + tensor.dummy_spread * Uniform(key, first + i);
       }
     });
     return {rows_.data(), DType::kF32};
@@ -66,28 +71,54 @@ class DummyWeights final : public WeightSource {
   const void* StoredRows(size_t request, int64_t first_row, int64_t n_rows) override {
     const TensorRequest& tensor = requests_[request];
     const size_t cols = static_cast<size_t>(tensor.cols);
-    const Encoding encoding = MxFp4Encoding();
+    const Encoding encoding = *ImpliedEncoding(tensor);
     const size_t row_bytes = RowBytes(encoding, cols);
-    // Uniform codes have a root mean square of 2.93; that of uniform values is spread / sqrt(3).
-    const int scale =
-        static_cast<int>(std::lround(std::log2(tensor.dummy_spread / 1.732f / 2.93f)));
-    const uint64_t key = KeyOf(tensor);
+    const auto make_row = encoding.code == Code::kFp8 ? MakeFp8Row : MakeMxFp4Row;
     stored_.resize(static_cast<size_t>(n_rows) * row_bytes);
     SideBySide(static_cast<size_t>(n_rows), kWorthThread / cols + 1, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
-        const uint64_t row_key = key + (static_cast<uint64_t>(first_row) + r) * row_bytes;
-        const GroupedRow<uint8_t> row =
-            GroupedRowAt(encoding, cols, stored_.data() + r * row_bytes);
-        std::fill(row.scales, row.codes, static_cast<uint8_t>(127 + scale));
-        for (size_t i = 0; i < cols / 2; ++i) {
-          row.codes[i] = static_cast<uint8_t>(Mix((row_key + i) * 0x9e3779b97f4a7c15u));
-        }
+        make_row(tensor, encoding, first_row + static_cast<int64_t>(r),
+                 stored_.data() + r * row_bytes);
       }
     });
     return stored_.data();
   }
 
  private:
+  static uint64_t FirstElement(const TensorRequest& tensor, int64_t row) {
+    return static_cast<uint64_t>(tensor.first_row + row) * static_cast<uint64_t>(tensor.cols);
+  }
+
+  static void MakeMxFp4Row(const TensorRequest& tensor, const Encoding& encoding, int64_t row,
+                           uint8_t* bytes) {
+    const size_t cols = static_cast<size_t>(tensor.cols);
+    // Uniform codes have a root mean square of 2.93; that of uniform values is spread / sqrt(3).
+    const int scale =
+        static_cast<int>(std::lround(std::log2(tensor.dummy_spread / 1.732f / 2.93f)));
+    const uint64_t key = KeyOf(tensor) + static_cast<uint64_t>(row) *
+                                             static_cast<uint64_t>(RowBytes(encoding, cols));
+    const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes);
+    std::fill(to.scales, to.codes, static_cast<uint8_t>(127 + scale));
+    for (size_t i = 0; i < cols / 2; ++i) {
+      to.codes[i] = static_cast<uint8_t>(Mix((key + i) * kWeyl));
+    }
+  }
+
+  // The values that the tensor would have in 16 bits, as far as FP8 has them.
+  static void MakeFp8Row(const TensorRequest& tensor, const Encoding& encoding, int64_t row,
+                         uint8_t* bytes) {
+    constexpr float kLargest = 448;
+    const size_t cols = static_cast<size_t>(tensor.cols);
+    const uint64_t key = KeyOf(tensor), first = FirstElement(tensor, row);
+    const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes);
+    for (size_t g = 0; g < GroupCount(encoding, cols); ++g) {
+      StoreElement(to.scales, encoding.scale, g, tensor.dummy_spread / kLargest);
+    }
+    for (size_t i = 0; i < cols; ++i) {
+      to.codes[i] = Fp8FromFloat(kLargest * Uniform(key, first + i));
+    }
+  }
+
   DType dtype_;
   std::vector<TensorRequest> requests_;
   std::vector<float> rows_;
@@ -97,9 +128,14 @@ class DummyWeights final : public WeightSource {
 }  // namespace
 
 std::optional<Encoding> ImpliedEncoding(const TensorRequest& request) {
-  const bool is_mxfp4 = request.quantization.method == QuantMethod::kMxFp4 &&
-                        request.is_stacked() && !request.is_vector;
-  return is_mxfp4 ? std::optional<Encoding>(MxFp4Encoding()) : std::nullopt;
+  const Quantization& quantization = request.quantization;
+  if (request.is_vector) return std::nullopt;
+  if (quantization.method == QuantMethod::kMxFp4 && request.is_stacked()) return MxFp4Encoding();
+  if (quantization.method != QuantMethod::kFp8 || !request.is_linear) return std::nullopt;
+  Encoding encoding(Code::kFp8);
+  encoding.group = quantization.group_size;
+  encoding.rows_share_scales = true;
+  return encoding;
 }
 
 std::unique_ptr<WeightSource> MakeDummyWeights(DType dtype,

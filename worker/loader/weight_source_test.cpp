@@ -237,5 +237,27 @@ TEST_CASE("dummy experts in MXFP4 differ, and have the spread of other dummy wei
   CHECK(std::sqrt(square / 4096) < 2 * 0.2 / std::sqrt(3.0));
 }
 
+TEST_CASE("dummy weights in FP8 are those of other dummy weights, rounded") {
+  TensorRequest request = Matrix("q_proj.weight", 64, 256);
+  request.dummy_spread = 0.2f;
+  const std::vector<TensorRequest> plain = {request};
+  request.is_linear = true;
+  request.quantization = {.method = QuantMethod::kFp8, .group_size = 128};
+  const std::vector<TensorRequest> fp8 = {request};
+  const auto source = MakeDummyWeights(DType::kBF16, fp8);
+  REQUIRE(source->encoding(0));
+  CHECK(source->encoding(0)->code == Code::kFp8);
+  CHECK(source->encoding(0)->group == 128);
+  const std::vector<float> expected = Read(*MakeDummyWeights(DType::kBF16, plain), 0, 10, 3, 256),
+                           values = Read(*source, 0, 10, 3, 256);
+  for (size_t i = 0; i < values.size(); ++i) {
+    // Half a step of the mantissa, or of the subnormal codes.
+    CHECK(std::abs(values[i] - expected[i]) <=
+          std::max(std::abs(expected[i]) / 16, 0.2f / 448 / 1024) * 1.001f);
+  }
+  request.is_linear = false;  // of a router or a head
+  CHECK_FALSE(ImpliedEncoding(request));
+}
+
 }  // namespace
 }  // namespace stagecoach::worker
