@@ -15,6 +15,7 @@
 namespace stagecoach::kernels {
 
 inline constexpr size_t kFp8Line = 4;  // inputs
+inline constexpr size_t kFp8LineBytes = kFp8Line * kPanelRows;
 
 constexpr bool KeepsInFp8Panels(const Encoding& encoding, size_t cols) {
   return encoding.code == Code::kFp8 && !encoding.is_permuted &&
@@ -27,7 +28,7 @@ constexpr size_t Fp8ScaleBytes(size_t cols, const Encoding& encoding) {
 }
 
 constexpr size_t Fp8PanelBytes(size_t cols, const Encoding& encoding) {
-  return Fp8ScaleBytes(cols, encoding) + (cols + kFp8Line - 1) / kFp8Line * 64;
+  return Fp8ScaleBytes(cols, encoding) + (cols + kFp8Line - 1) / kFp8Line * kFp8LineBytes;
 }
 
 // Packs output `row` of a panel from a row in the form of common/encoding/rows.h.

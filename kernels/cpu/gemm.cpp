@@ -193,13 +193,13 @@ absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
 
 absl::Status GemmFp8(const GemmSpan& span, CpuContext& context) {
   const GemmArgs& args = *span.args;
-  const size_t k = span.n_inputs;
+  const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
   const Fp8Tile tile{{args.x.f32(), k}, span.encoding};
-  if (args.n_rows > 1) return GemmBlocks(tile, span, context);
-  const uint8_t* const x = reinterpret_cast<const uint8_t*>(args.x.f32());
-  RunFewRows(span, *context.pool,
-             [&](const uint8_t* const* panels, size_t n_panels, float* c)
-                 HWY_ATTR { MulOneRow<Fp8Tile, kStreams>(tile, x, panels, n_panels, k, c); });
+  if (n_rows > Fp8Tile::kFewRows) return GemmBlocks(tile, span, context);
+  RunFewRows<Fp8Tile::kFewRows>(
+      span, *context.pool, [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
+        tile.MulFew(n_rows, panels, n_panels, c, kStreamsWidth);
+      });
   return absl::OkStatus();
 }
 

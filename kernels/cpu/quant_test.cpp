@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <cmath>
 
 #include "common/encoding/blocks.h"
+#include "common/encoding/rows.h"
+#include "common/float_convert.h"
 #include "kernels/cpu/kernel_test_util.h"
 #include "kernels/testing/stored_parts.h"
 
@@ -115,6 +119,91 @@ TEST_CASE("Gemm equals the reference for FP8 and does not depend on rows") {
     INFO(cols);
     CheckGemm({{144, blocks}, {33, blocks}}, cols, target);
     CheckGemm({{48, tensor}, {16, kFp8}, {1, Grouped(kFp8, DType::kF32, 32)}}, cols, target);
+  }
+}
+
+// Codes [rows, cols] with a scale per row.
+Matrix Fp8Matrix(Ops& ops, const std::vector<uint8_t>& codes, const std::vector<float>& scales) {
+  const size_t cols = codes.size() / scales.size(), row_bytes = RowBytes(Encoding(kFp8), cols);
+  StoredPart stored{{static_cast<int32_t>(scales.size()), kFp8}, {}};
+  stored.bytes.resize(scales.size() * row_bytes);
+  for (size_t r = 0; r < scales.size(); ++r) {
+    const GroupedRow<uint8_t> row = GroupedRowAt(kFp8, cols, stored.bytes.data() + r * row_bytes);
+    std::copy_n(codes.begin() + static_cast<ptrdiff_t>(r * cols), cols, row.codes);
+    StoreElement(row.scales, DType::kF32, 0, scales[r]);
+  }
+  return PackParts(ops, {stored}, static_cast<int32_t>(cols));
+}
+
+TEST_CASE("Every FP8 code counts as its value times the scale, rounded once") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  const float scale = GENERATE(1.0f, -0.0137f, 0x1.234567p-9f, 0x1.8p-130f);
+  INFO(target << ", scale " << scale);
+  constexpr size_t kSide = 16;  // a row of the matrix has the codes with the same high bits
+  std::vector<uint8_t> codes(kSide * kSide);
+  std::vector<float> expected(kSide * kSide);
+  for (size_t row = 0; row < kSide; ++row) {
+    for (size_t col = 0; col < kSide; ++col) {
+      const uint8_t code = static_cast<uint8_t>(row * kSide + col);
+      const bool is_nan = (code & 0x7f) == 0x7f;  // which no checkpoint has
+      codes[row * kSide + col] = is_nan ? 0 : code;
+      expected[col * kSide + row] = is_nan ? 0.0f : FloatFromFp8(code) * scale;
+    }
+  }
+  auto ops = MakeCpuOpsFor(target, 1);
+  const Matrix w = Fp8Matrix(*ops, codes, std::vector<float>(kSide, scale));
+  for (const size_t rows : {size_t{1}, size_t{3}, kSide, 3 * kSide}) {
+    for (size_t first = 0; first < kSide; first += std::min(rows, kSide)) {
+      std::vector<float> x(rows * kSide), y(rows * kSide);
+      for (size_t r = 0; r < rows; ++r) x[r * kSide + (first + r) % kSide] = 1;
+      ops->Gemm({.x = x.data(), .w = &w, .y = y.data(), .n_rows = static_cast<int32_t>(rows)});
+      for (size_t i = 0; i < y.size(); ++i) {
+        CHECK(y[i] == expected[(first * kSide + i) % expected.size()]);
+      }
+    }
+  }
+}
+
+// The sum of an output with one row of inputs, in the order of the instruction set.
+float Fp8Sum(const std::vector<float>& x, const uint8_t* codes, float scale, bool has_amx) {
+  float sum = 0;
+  if (!has_amx) {
+    for (size_t i = 0; i < x.size(); ++i) sum = std::fma(x[i], FloatFromFp8(codes[i]) * scale, sum);
+    return sum;
+  }
+  constexpr size_t kScaled = 256, kStep = 32;
+  for (size_t first = 0; first < x.size(); first += kScaled) {
+    const size_t end = std::min(first + kScaled, x.size());
+    float scaled = 0;
+    for (size_t step = first; step < end; step += kStep) {
+      float of_parity[2] = {};
+      for (size_t i = step; i < std::min(step + kStep, end); ++i) {
+        of_parity[i % 2] = std::fma(x[i], FloatFromFp8(codes[i]), of_parity[i % 2]);
+      }
+      scaled += of_parity[0] + of_parity[1];
+    }
+    sum = std::fma(scaled, scale, sum);
+  }
+  return sum;
+}
+
+TEST_CASE("FP8 weights are added in input order, with AMX as sums of 256 inputs") {
+  const std::string target = GENERATE("avx2", "avx512", "avx512_bf16", "amx");
+  if (std::ranges::count(RunnableTargets(), target) == 0) SKIP("not on this machine");
+  INFO(target);
+  constexpr size_t kOutputs = 35, kInputs = 619;
+  std::vector<uint8_t> codes(kOutputs * kInputs);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 2654435761u >> 16);
+  for (uint8_t& code : codes) code = (code & 0x7f) == 0x7f ? 1 : code;
+  std::vector<float> scales = RandomFloats(kOutputs, 8);
+  auto ops = MakeCpuOpsFor(target, 1);
+  const Matrix w = Fp8Matrix(*ops, codes, scales);
+  const std::vector<float> x = RandomFloats(kInputs, 9);
+  std::vector<float> y(kOutputs);
+  ops->Gemm({.x = x.data(), .w = &w, .y = y.data(), .n_rows = 1});
+  const std::vector<float> rounded = RoundedInputs(*ops, kFp8, x);
+  for (size_t i = 0; i < kOutputs; ++i) {
+    CHECK(y[i] == Fp8Sum(rounded, codes.data() + i * kInputs, scales[i], RoundsInputs(*ops, kFp8)));
   }
 }
 
