@@ -25,17 +25,17 @@ inline constexpr size_t kAmxRows = 16;
 inline constexpr size_t kAmxRowBytes = 64;
 inline constexpr size_t kAmxBytes = kAmxRows * kAmxRowBytes;
 
-// Makes the tiles of this thread usable. Tiles 0 to 3 are for sums, 16 rows of 64 bytes. 4 and 5
-// are for inputs, 16 rows of `input_bytes`. 6 and 7 are for weights, rows of 64 bytes: one per 4
-// bytes of an input row. Without tiles in use, thread switches are cheaper.
+// Makes the tiles of this thread usable. Tiles 0 to 3 are for sums, n_rows <= 16 rows of 64 bytes.
+// 4 and 5 are for inputs, n_rows rows of `input_bytes`. 6 and 7 are for weights, rows of 64 bytes:
+// one per 4 bytes of an input row. Without tiles in use, thread switches are cheaper.
 class AmxTiles {
  public:
-  explicit AmxTiles(size_t input_bytes) {
+  explicit AmxTiles(size_t input_bytes, size_t n_rows = kAmxRows) {
     constexpr size_t kSums = 4, kInputs = 2, kWeights = 2;
     Config config;
     std::fill_n(config.row_bytes, kSums + kInputs + kWeights, uint16_t{kAmxRowBytes});
     std::fill_n(config.row_bytes + kSums, kInputs, static_cast<uint16_t>(input_bytes));
-    std::fill_n(config.rows, kSums + kInputs, uint8_t{kAmxRows});
+    std::fill_n(config.rows, kSums + kInputs, static_cast<uint8_t>(n_rows));
     std::fill_n(config.rows + kSums + kInputs, kWeights, static_cast<uint8_t>(input_bytes / 4));
     asm volatile("ldtilecfg %0" : : "m"(config));
   }
