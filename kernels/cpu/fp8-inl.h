@@ -75,12 +75,12 @@ struct Fp8Codes {
 };
 
 // Scales of kPanelLanes outputs for a group of inputs.
-struct Fp8Scales {
+struct Fp8Factors {
 #if HWY_NATIVE_FMA
   PanelVec scale, minus_base;
 
   // scale: as it is in panels
-  static HWY_INLINE Fp8Scales Of(PanelVec scale) {
+  static HWY_INLINE Fp8Factors Of(PanelVec scale) {
     return {scale, hn::Mul(scale, hn::Set(PanelTag(), -kFp8Base))};
   }
   // The weights of codes, from Fp8Codes.
@@ -90,7 +90,7 @@ struct Fp8Scales {
 #else
   PanelVec scale;
 
-  static HWY_INLINE Fp8Scales Of(PanelVec scale) {
+  static HWY_INLINE Fp8Factors Of(PanelVec scale) {
     return {hn::Mul(scale, hn::Set(PanelTag(), 0x1p-120f))};
   }
   HWY_INLINE PanelVec WeightsOf(PanelVec based) const {
@@ -128,7 +128,7 @@ struct Fp8Tile : FloatTile<DType::kF32> {
         float* const column = out + p * kPanelRows + v * kPanelLanes;
         for (size_t i = first; i < first + n;) {
           const size_t end = std::min(first + n, (i / group + 1) * group);
-          const Fp8Scales scales = Fp8Scales::Of(Scales(panels[p], i / group, v));
+          const Fp8Factors scales = Fp8Factors::Of(Scales(panels[p], i / group, v));
           const auto copy = [&](auto n_codes) HWY_ATTR {
             const Fp8Codes line(LoadFp8(codes, i, v));
             for (size_t j = 0; j < n_codes; ++j) {
@@ -170,10 +170,10 @@ struct Fp8Tile : FloatTile<DType::kF32> {
       }
     }
     for (size_t i = 0, g = 0; i < k; ++g) {
-      Fp8Scales scales[kPanels][kPanelVecs];
+      Fp8Factors scales[kPanels][kPanelVecs];
       for (size_t p = 0; p < kPanels; ++p) {
         for (size_t v = 0; v < kPanelVecs; ++v) {
-          scales[p][v] = Fp8Scales::Of(Scales(panels[p], g, v));
+          scales[p][v] = Fp8Factors::Of(Scales(panels[p], g, v));
         }
       }
       const auto add = [&](auto n_codes) HWY_ATTR {
