@@ -39,7 +39,7 @@ Storage StorageOf(const worker::TensorRequest& request, const Stored& stored, DT
 
 // A GPU holds all weights in one dtype that it does not keep quantized.
 bool IsOneDTypeOnGpus(const Storage& storage, bool is_expert) {
-  if (!storage.is_quantized()) return true;
+  if (!storage.encoding || !IsQuantized(storage.encoding->code)) return true;
   return is_expert && (storage.encoding->is_permuted || IsSwitched(kPackedExpertsSwitch, "off"));
 }
 

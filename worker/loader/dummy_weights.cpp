@@ -4,6 +4,7 @@
 
 #include "common/encoding/encode_rows.h"
 #include "common/encoding/rows.h"
+#include "common/float_convert.h"
 #include "worker/loader/side_by_side.h"
 #include "worker/loader/weight_source.h"
 
@@ -71,7 +72,7 @@ class DummyWeights final : public WeightSource {
   const void* StoredRows(size_t request, int64_t first_row, int64_t n_rows) override {
     const TensorRequest& tensor = requests_[request];
     const size_t cols = static_cast<size_t>(tensor.cols);
-    const Encoding encoding = *ImpliedEncoding(tensor);
+    const Encoding encoding = ImpliedEncoding(tensor).value_or(Encoding());  // there is one
     const size_t row_bytes = RowBytes(encoding, cols);
     const auto make_row = encoding.code == Code::kFp8 ? MakeFp8Row : MakeMxFp4Row;
     stored_.resize(static_cast<size_t>(n_rows) * row_bytes);
