@@ -2,7 +2,7 @@
 # Builds the kernels' tests as PTX for Ampere (80) and Ada (89), so that a newer GPU shows what such GPUs would compute:
 # tests/gpu/run.py --only kernels finds them beside the other programs.
 #   tests/gpu/build_ptx.sh [BIN_DIR]      # build/cuda/bin; cmake --preset cuda or deploy/cuda-toolkit.sh comes before
-# It takes about 25 minutes for each on two cores, once. Two head sizes and no soft cap keep it that short.
+# It takes about 5 minutes for each on two cores. Two head sizes and no soft cap keep it that short.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=${1:-build/cuda/bin}

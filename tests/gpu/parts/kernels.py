@@ -25,7 +25,7 @@ MEMCHECKED = ("a step is built*", "Attention: sequences of all kinds*", "Attenti
 
 
 PASSED = re.compile(r"All tests passed \((?P<assertions>\d+) assertions? in (?P<cases>\d+) test cases?\)"
-                    r"|test cases: +(?P<of>\d+) \| +(?P<ran>\d+) passed \| +\d+ skipped\s+assertions: +(?P<all>\d+)")
+                    r"|test cases: +\d+ \| +(?P<ran>\d+) passed \| +\d+ skipped\s+assertions: +(?P<all>\d+)")
 ARCHITECTURES = ("compute_80", "compute_89")
 SHARDS = 8  # processes that share a program's tests, whose time is mostly that of the CPU
 
