@@ -74,11 +74,12 @@ class DummyWeights final : public WeightSource {
     const size_t cols = static_cast<size_t>(tensor.cols);
     const Encoding encoding = ImpliedEncoding(tensor).value_or(Encoding());  // there is one
     const size_t row_bytes = RowBytes(encoding, cols);
+    const uint64_t key = KeyOf(tensor);
     const auto make_row = encoding.code == Code::kFp8 ? MakeFp8Row : MakeMxFp4Row;
     stored_.resize(static_cast<size_t>(n_rows) * row_bytes);
     SideBySide(static_cast<size_t>(n_rows), kWorthThread / cols + 1, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
-        make_row(tensor, encoding, first_row + static_cast<int64_t>(r),
+        make_row(tensor, encoding, key, first_row + static_cast<int64_t>(r),
                  stored_.data() + r * row_bytes);
       }
     });
@@ -90,27 +91,26 @@ class DummyWeights final : public WeightSource {
     return static_cast<uint64_t>(tensor.first_row + row) * static_cast<uint64_t>(tensor.cols);
   }
 
-  static void MakeMxFp4Row(const TensorRequest& tensor, const Encoding& encoding, int64_t row,
-                           uint8_t* bytes) {
+  static void MakeMxFp4Row(const TensorRequest& tensor, const Encoding& encoding, uint64_t key,
+                           int64_t row, uint8_t* bytes) {
     const size_t cols = static_cast<size_t>(tensor.cols);
     // Uniform codes have a root mean square of 2.93; that of uniform values is spread / sqrt(3).
     const int scale =
         static_cast<int>(std::lround(std::log2(tensor.dummy_spread / 1.732f / 2.93f)));
-    const uint64_t key = KeyOf(tensor) + static_cast<uint64_t>(row) *
-                                             static_cast<uint64_t>(RowBytes(encoding, cols));
+    const uint64_t first = static_cast<uint64_t>(row) * RowBytes(encoding, cols);
     const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes);
     std::fill(to.scales, to.codes, static_cast<uint8_t>(127 + scale));
     for (size_t i = 0; i < cols / 2; ++i) {
-      to.codes[i] = static_cast<uint8_t>(Mix((key + i) * kWeyl));
+      to.codes[i] = static_cast<uint8_t>(Mix((key + first + i) * kWeyl));
     }
   }
 
   // The values that the tensor would have in 16 bits, as far as FP8 has them.
-  static void MakeFp8Row(const TensorRequest& tensor, const Encoding& encoding, int64_t row,
-                         uint8_t* bytes) {
+  static void MakeFp8Row(const TensorRequest& tensor, const Encoding& encoding, uint64_t key,
+                         int64_t row, uint8_t* bytes) {
     constexpr float kLargest = 448;
     const size_t cols = static_cast<size_t>(tensor.cols);
-    const uint64_t key = KeyOf(tensor), first = FirstElement(tensor, row);
+    const uint64_t first = FirstElement(tensor, row);
     const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes);
     for (size_t g = 0; g < GroupCount(encoding, cols); ++g) {
       StoreElement(to.scales, encoding.scale, g, tensor.dummy_spread / kLargest);
