@@ -22,8 +22,9 @@ double Seconds(StallWatch::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-std::string_view Words(v1::StepActivity activity) {
-  switch (activity) {
+// What a stage does about `step`, which it has not finished.
+std::string_view Words(const v1::StepProgress& progress, uint64_t step) {
+  switch (progress.activity()) {
     case v1::STEP_ACTIVITY_WAIT_INPUT:
       return "it waits for input from the previous stage";
     case v1::STEP_ACTIVITY_COMPUTE:
@@ -35,7 +36,7 @@ std::string_view Words(v1::StepActivity activity) {
     case v1::STEP_ACTIVITY_ON_DEVICE:
       return "its device is still computing it";
     default:
-      return "it has not started it";
+      return progress.received() < step ? "it has not received it" : "it has not started it";
   }
 }
 
@@ -62,6 +63,7 @@ void StallWatch::Heard(size_t stage, const v1::StepProgress& progress, Time now)
   if (progress.work() != state.last.work() || progress.begun() > state.last.begun()) {
     state.moved = now;
   }
+  state.last.set_received(std::max(state.last.received(), progress.received()));
   state.last.set_begun(std::max(state.last.begun(), progress.begun()));
   state.last.set_activity(progress.activity());
   state.last.set_work(progress.work());
@@ -151,8 +153,9 @@ StallKind StallWatch::Judge(const State& state, Time now) const {
   return now - state.held_since > due - kReportTime ? StallKind::kStep : StallKind::kNone;
 }
 
-bool StallWatch::NeverStarted(const State& state, Time now) const {
-  return Judge(state, now) == StallKind::kStep && state.last.begun() < state.held_step;
+bool StallWatch::NeverReceived(const State& state, Time now) const {
+  return Judge(state, now) == StallKind::kStep && state.last.received() < state.held_step &&
+         state.last.begun() < state.held_step;
 }
 
 const StallWatch::State& StallWatch::HeldUp(size_t stage) const {
@@ -163,14 +166,15 @@ std::string StallWatch::Describe(size_t stage, StallKind kind, Time now) const {
   const State& state = HeldUp(stage);
   if (stages_[stage].holds_up_next) {
     return fmt::format(
-        "may not have passed on the metadata of step {}, which {} has not started for {:.1f} s",
+        "may not have passed on the metadata of step {}, which {} has not received for {:.1f} s",
         state.held_step, state.about.name, Seconds(now - state.held_since));
   }
   if (kind == StallKind::kSilent) {
-    const std::string doing = state.last.begun() > state.last.done()
-                                  ? fmt::format("in step {}: {}", state.last.done() + 1,
-                                                std::string(Words(state.last.activity())))
-                                  : fmt::format("after step {}", state.last.done());
+    const std::string doing =
+        state.last.begun() > state.last.done()
+            ? fmt::format("in step {}: {}", state.last.done() + 1,
+                          std::string(Words(state.last, state.last.done() + 1)))
+            : fmt::format("after step {}", state.last.done());
     return fmt::format(
         "has said nothing for {:.1f} s (last seen {}): its process is stopped, or its host is "
         "unreachable",
@@ -181,7 +185,7 @@ std::string StallWatch::Describe(size_t stage, StallKind kind, Time now) const {
       "has not finished step {} ({} tokens) for {:.1f} s: {}; a step of this size usually takes "
       "{:.3f} s",
       state.held_step, size == steps_.end() ? 0 : size->second.n_rows,
-      Seconds(now - state.held_since), std::string(Words(state.last.activity())),
+      Seconds(now - state.held_since), std::string(Words(state.last, state.held_step)),
       Seconds(Expected(state)));
 }
 
@@ -193,7 +197,7 @@ std::vector<StallWatch::Change> StallWatch::Tick(Time now) {
     State& state = stages_[i];
     StallKind kind = Judge(state, now);
     state.holds_up_next =
-        kind == StallKind::kNone && i + 1 < stages_.size() && NeverStarted(stages_[i + 1], now);
+        kind == StallKind::kNone && i + 1 < stages_.size() && NeverReceived(stages_[i + 1], now);
     if (state.holds_up_next) kind = StallKind::kStep;
     if (kind != StallKind::kNone) state.why = Describe(i, kind, now);
     if (kind == state.stalled) continue;

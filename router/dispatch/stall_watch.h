@@ -4,8 +4,8 @@
 // is gone. A stuck stage keeps reporting that a step is unfinished although it has everything that
 // the step needs from other stages. A stage that waits for a stalled stage is not stalled itself.
 //
-// If a stage has not even started a step, its own threads may hang, or the previous stage's
-// metadata of the step never came, for example because a kernel on its GPU does not end. Both
+// If a stage has not even received the metadata of a step, its own threads may hang, or the
+// previous stage has not sent them, for example because a kernel on its GPU does not end. Both
 // stages count as stalled then, and the previous one is lost first.
 #pragma once
 
@@ -85,7 +85,7 @@ class StallWatch {
     Time held_since;
     StallKind stalled = StallKind::kNone;
     Time stalled_since;
-    bool holds_up_next = false;  // stalled because the next stage has not started its step
+    bool holds_up_next = false;  // stalled because the next stage has not received its step
     std::string why;
   };
 
@@ -96,8 +96,8 @@ class StallWatch {
   void SettleHeld(Time now);
   void ShiftBy(Duration gap, Time now);
   StallKind Judge(const State& state, Time now) const;
-  // Whether the stage is stalled and has not started its step.
-  bool NeverStarted(const State& state, Time now) const;
+  // Whether the stage is stalled and has not received the metadata of its step.
+  bool NeverReceived(const State& state, Time now) const;
   // The stage whose step a stalled stage holds up: the next one, or itself.
   const State& HeldUp(size_t stage) const;
   Duration Expected(const State& state) const;

@@ -29,6 +29,11 @@ class Watched {
     if (work > 0) said_[stage].set_work(work);
     watch_.Heard(stage, said_[stage], now_);
   }
+  // The stage has the metadata of the step, and repeats it.
+  void Receive(size_t stage, uint64_t step) {
+    said_[stage].set_received(step);
+    watch_.Heard(stage, said_[stage], now_);
+  }
   void Silence(size_t stage) { silent_[stage] = true; }
   // Sends a step that all stages finish at once.
   void Finish(uint64_t step) {
@@ -192,7 +197,7 @@ TEST_CASE("if two devices hold steps, the stage with the oldest step is blamed")
   CHECK_FALSE(stages.Next(seconds(60)));
 }
 
-TEST_CASE("if a stage never starts a step, the one that should send its metadata is lost first") {
+TEST_CASE("if a stage never receives a step, the one that should send its metadata is lost first") {
   Watched stages(3);
   stages.Finish(1);
   stages.Send(2);
@@ -248,13 +253,31 @@ TEST_CASE("a stall does not raise a step's expected time, but slow computing doe
   }
 }
 
-TEST_CASE("a plan that a stage never starts is a stall of that stage") {
-  Watched stages(1);
+TEST_CASE("a plan that a stage never receives or starts is a stall of that stage") {
+  for (const bool receives : {false, true}) {
+    Watched stages(1);
+    stages.Finish(1);
+    stages.Send(2);
+    if (receives) stages.Receive(0, 2);
+    const auto change = stages.Next(seconds(60));
+    REQUIRE(change);
+    CHECK_THAT(change->text,
+               ContainsSubstring(receives ? "has not started it" : "has not received it"));
+  }
+}
+
+TEST_CASE("a stage that has a step's metadata and does not start it is blamed alone") {
+  Watched stages(2);
   stages.Finish(1);
   stages.Send(2);
+  stages.Say(0, 2, 2, v1::STEP_ACTIVITY_IDLE);
+  stages.Receive(1, 2);
   const auto change = stages.Next(seconds(60));
   REQUIRE(change);
+  CHECK(change->stage == 1);
   CHECK_THAT(change->text, ContainsSubstring("has not started it"));
+  CHECK_FALSE(stages.watch().IsStalled(0));
+  CHECK_FALSE(stages.Next(seconds(5)));
 }
 
 TEST_CASE("a watch that was stopped itself blames no stage for that time") {

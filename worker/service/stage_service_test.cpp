@@ -98,6 +98,7 @@ TEST_CASE("every stage reports its progress, with and without work") {
     while (progress && progress->done() == 0);
     REQUIRE(progress);
     CHECK(progress->begun() >= progress->done());
+    CHECK(progress->received() >= progress->begun());
     CHECK(stream->NextProgress());
   }
 }

@@ -214,6 +214,7 @@ v1::StepProgress StageExecutor::Progress() const {
   v1::StepProgress progress;
   progress.set_done(done_);
   progress.set_begun(begun_);
+  progress.set_received(received_);
   progress.set_work(*config_.work);
   const auto activity = [&] {
     if (progress.begun() <= progress.done()) return v1::STEP_ACTIVITY_IDLE;

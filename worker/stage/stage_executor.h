@@ -223,10 +223,10 @@ class StageExecutor {
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Pooler> pooler_;  // in place of the two, for an embedding model
   std::vector<ArrivedToken> taken_tokens_;
-  Time began_, input_;                        // of the current step
-  Time computed_;                             // the last step; thread of Finish
-  std::atomic<uint64_t> begun_{0}, done_{0};  // numbers of the last steps
-  std::atomic<int> n_running_{0};             // number of running threads
+  Time began_, input_;                                      // of the current step
+  Time computed_;                                           // the last step; thread of Finish
+  std::atomic<uint64_t> received_{0}, begun_{0}, done_{0};  // numbers of the last steps
+  std::atomic<int> n_running_{0};                           // number of running threads
   std::vector<StepEnd> ends_;
   // First stage, by slot: the last step that sampled. Its token is on the device.
   std::vector<uint64_t> sampled_in_;

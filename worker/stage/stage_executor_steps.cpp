@@ -56,10 +56,12 @@ void StageExecutor::Trace(const StartedStep& step, Time computed) {
 absl::Status StageExecutor::NextMetadata(std::string* bytes) {
   if (config_.is_first()) {
     SC_ASSIGN_OR_RETURN(const v1::StepPlan plan, plans_.Pop());
+    received_ = plan.step();
     return EncodeStepMeta(plan, static_cast<uint32_t>(config_.limits.n_kv_groups), bytes);
   }
   SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kMetadata));
   *bytes = std::move(message.payload);
+  received_ = message.step;
   MutexLock lock(mutex_);
   TakeLocked();
   return absl::OkStatus();
