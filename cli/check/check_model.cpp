@@ -108,10 +108,6 @@ class Checker {
         Note(Part::kConfig, std::string(runs.message()));
       }
     }
-    if (std::string problem = spec_->KvTierProblem();
-        HasKvTiers(options_.config) && !problem.empty()) {
-      Problem(Part::kConfig, std::move(problem));
-    }
     const absl::Status kv = CheckKvDType(*spec_, KvDTypeOf(options_.config, spec_->stored_dtype));
     if (!kv.ok()) Problem(Part::kConfig, kv);
     if (const auto defaults = ReadGenerationDefaults(dir_); !defaults.ok()) {

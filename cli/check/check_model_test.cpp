@@ -149,9 +149,7 @@ TEST_CASE("a model with recurrent layers: its state, and what is left out") {
   options.on_gpus = true;
   CHECK(CheckModel(options).ok());
   options.config.set_host_kv_bytes(1 << 20);
-  const ModelReport with_tiers = CheckModel(options);
-  REQUIRE(with_tiers.problems.size() == 1);
-  CHECK_THAT(with_tiers.problems[0].text, ContainsSubstring("--host-kv"));
+  CHECK(CheckModel(options).ok());
 }
 
 TEST_CASE("published shapes with layers of several kinds") {

@@ -255,13 +255,6 @@ struct ModelSpec {
     return static_cast<uint64_t>(n_recurrent(first, count)) *
            static_cast<uint64_t>(recurrent->shape.state_elements()) * sizeof(float);
   }
-  // Why KV blocks below the device (--host-kv, --disk-kv, --kv-store) cannot be used. Empty: they
-  // can.
-  std::string KvTierProblem() const {
-    if (!recurrent) return "";
-    return "--host-kv, --disk-kv and --kv-store hold keys and values only, and a sequence of " +
-           architecture + " cannot go on without its recurrent state: leave these flags out.";
-  }
 };
 
 // Reads MODEL_DIR/config.json, or the metadata if `model_dir` is a .gguf file; the same applies to

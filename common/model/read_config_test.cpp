@@ -301,7 +301,6 @@ TEST_CASE("Qwen3-Next: recurrent layers by interval, gates, experts beside a sha
   // 32 matrices of 128 x 128, and three columns of 8192.
   CHECK(spec.StateBytes(0, 4) == 3 * 4 * (32 * 128 * 128 + 3 * 8192));
   CHECK(spec.StateBytes(3, 1) == 0);
-  CHECK_THAT(spec.KvTierProblem(), ContainsSubstring("--kv-store"));
 }
 
 TEST_CASE("Where a recurrent projection has its heads") {

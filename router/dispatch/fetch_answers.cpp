@@ -1,5 +1,6 @@
 #include "router/dispatch/fetch_answers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -17,7 +18,9 @@ bool FetchAnswers::Answer(size_t stage, const v1::KvFetched& fetched,
   Fetch& fetch = found->second;
   fetch.has_answered[stage] = true;
   if (fetch.n_answers == 0 || fetched.n_blocks() < fetch.fewest.n_blocks()) fetch.fewest = fetched;
+  if (fetched.ends_at_state()) fetch.at_state = std::max(fetch.at_state, fetched.n_blocks());
   if (++fetch.n_answers < n_stages_) return true;
+  if (fetch.fewest.n_blocks() < fetch.at_state) fetch.fewest.set_n_blocks(0);
   of_all = std::move(fetch.fewest);
   fetches_.erase(found);
   return true;

@@ -26,6 +26,29 @@ TEST_CASE("the last stage's answer completes a fetch, with what all stages have"
   CHECK(of_all->n_blocks() == 4);
 }
 
+TEST_CASE("blocks count only if all stages with recurrent layers have the state at their end") {
+  struct Case {
+    uint32_t n[2];
+    bool at_state[2];
+    uint32_t expected;
+  };
+  // The last stage has no recurrent layer in some cases.
+  for (const Case& one : {Case{{4, 4}, {true, true}, 4}, Case{{4, 6}, {true, true}, 0},
+                          Case{{4, 0}, {true, false}, 0}, Case{{4, 6}, {true, false}, 4},
+                          Case{{4, 3}, {true, false}, 0}}) {
+    FetchAnswers answers(2);
+    std::optional<v1::KvFetched> of_all;
+    answers.Ask(1);
+    for (size_t stage = 0; stage < 2; ++stage) {
+      v1::KvFetched answer = AnswerOf(1, one.n[stage]);
+      answer.set_ends_at_state(one.at_state[stage]);
+      CHECK(answers.Answer(stage, answer, of_all));
+    }
+    REQUIRE(of_all);
+    CHECK(of_all->n_blocks() == one.expected);
+  }
+}
+
 TEST_CASE("a stage answers only what it was asked for, and once") {
   FetchAnswers answers(2);
   std::optional<v1::KvFetched> of_all;

@@ -272,7 +272,7 @@ absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig&
   if (!HasKvTiers(config)) return "";
   const Worker& first = workers.front();
   for (const Worker& worker : workers) {
-    if (!worker.joined.has_kv_store()) {
+    if (!worker.joined.has_kv_store() || (spec.recurrent && !worker.joined.has_state_store())) {
       spdlog::warn(
           "{} knows no KV store: run the same version on router and workers; the store is "
           "not used",
@@ -292,6 +292,8 @@ absl::StatusOr<std::string> KvScope(const ModelSpec& spec, const v1::LoadConfig&
       fmt::format("{}\n{}\n{}\n{}", absl::BytesToHexString(first.memory.checkpoint_id()),
                   first.description.numerics(), v1::DType_Name(config.dtype()),
                   has_long_factors ? config.max_model_len() : 0);
+  // Stages keep recurrent states in their device's order, which may change.
+  if (spec.recurrent) scope += "\nstates 1";
   // The type of the weights is not named again, so that blocks of older versions are found.
   if (config.kv_dtype() != v1::KV_DTYPE_AUTO) scope += "\n" + v1::KvDType_Name(config.kv_dtype());
   // Keys and values of later layers depend on where hidden states were rounded.
@@ -309,9 +311,6 @@ absl::Status CheckOffered(const ModelSpec& spec, const v1::LoadConfig& config,
     return worker.description.device() != "cpu";
   });
   if (on_gpu) SC_RETURN_IF_ERROR(CheckRunsOnGpus(spec));
-  if (std::string problem = spec.KvTierProblem(); HasKvTiers(config) && !problem.empty()) {
-    return absl::UnimplementedError(problem);
-  }
   return CheckKvDType(spec, KvDTypeOf(config, spec.stored_dtype));
 }
 

@@ -141,8 +141,8 @@ TEST_CASE("the KV cache is kept if every stage has had its memory since before t
   CHECK_FALSE(is_kept(39));
 }
 
-std::string KvScopeOf(const PipelineOptions& options) {
-  const auto pipeline = SetUpPipeline(Spec(), options);
+std::string KvScopeOf(const PipelineOptions& options, const ModelSpec& spec = Spec()) {
+  const auto pipeline = SetUpPipeline(spec, options);
   REQUIRE(pipeline.ok());
   return pipeline->kv_scope;
 }
@@ -161,6 +161,20 @@ TEST_CASE("a pipeline uses the KV store if it was asked for and every stage has 
         "77\ncpu-1\nDTYPE_UNSPECIFIED\n0\nKV_DTYPE_FP8");
   CHECK(scope({&with}, "").empty());
   CHECK(scope({&with, &without}, "dir:/kv").empty());
+}
+
+TEST_CASE("a pipeline with recurrent layers uses the KV store if every stage keeps states there") {
+  FakeStage with({.has_kv_store = true, .has_state_store = true, .checkpoint_id = "w"});
+  FakeStage older({.has_kv_store = true, .checkpoint_id = "w"});
+  ModelSpec spec = Spec();
+  spec.recurrent.emplace();
+  const auto scope = [&](const std::vector<const FakeStage*>& stages) {
+    PipelineOptions options = Options(stages);
+    options.flags.config.set_host_kv_bytes(1 << 20);
+    return KvScopeOf(options, spec);
+  };
+  CHECK(scope({&with}) == "77\ncpu-1\nDTYPE_UNSPECIFIED\n0\nstates 1");
+  CHECK(scope({&with, &older}).empty());
 }
 
 TEST_CASE("blocks computed behind rounded hidden states are for the same split only") {

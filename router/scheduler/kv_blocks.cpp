@@ -199,7 +199,7 @@ void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens
     }
     // The store has the block already if the tree had it for some of the groups.
     const bool is_new = n_set == n_groups() && source == Source::kComputed;
-    if (is_new && has_store_) Save(*prefix.node, of_block, step, owner);
+    if (is_new && has_store_) Save(*prefix.node, step, owner);
   }
 }
 

@@ -16,7 +16,7 @@
 // A sequence of a model with recurrent layers also needs the state at the end of the blocks that it
 // adopts. So it adopts only as many as end where a step has saved the state, and not in the same
 // step, because the state comes with the last row. Saved states have a pool of their own, and the
-// tree holds them as it holds blocks.
+// tree holds them as it holds blocks. The store gets them under the names of their last blocks.
 #pragma once
 
 #include <google/protobuf/repeated_ptr_field.h>
@@ -78,6 +78,8 @@ struct StateMarks {
   // In the tree. A decode has saved it; it is given up when the tree has the next one.
   std::optional<SavedState> rolling;
   uint32_t last_position = 0;  // of the last one saved, or that the sequence began with
+  // The same of the last one that the store was to get.
+  uint32_t stored_position = 0;
 };
 
 using KvRestores = google::protobuf::RepeatedPtrField<v1::KvRestore>;
@@ -100,6 +102,10 @@ struct StoredBlocks {
 // Not thread-safe.
 class KvBlocks {
  public:
+  // A store gets a state only so many tokens behind the sequence's one before: it takes as much
+  // memory as the blocks of thousands of tokens.
+  static constexpr uint32_t kLeastStoredTokens = 64;
+
   // `max_chunk_tokens`: the most positions of one sequence in one step. `remembers`: whether the
   // prefix cache is on. `kv_scope`: see SchedulerConfig; empty: there is no store. `events`: who
   // wants to know which blocks are remembered. n_saved_states: set if the model has recurrent
@@ -134,8 +140,11 @@ class KvBlocks {
   // Returns its number.
   std::optional<uint32_t> SaveState(uint32_t position, StateMarks& marks);
   // The tree has `prefix`: it gets the pending state if that is within the prefix. is_rolling: the
-  // sequence's next one replaces it.
-  void RememberState(const RememberedPrefix& prefix, bool is_rolling, StateMarks& marks);
+  // sequence's next one replaces it. A store gets the others as `owner`'s.
+  void RememberState(const RememberedPrefix& prefix, bool is_rolling, StateMarks& marks,
+                     uint64_t owner);
+  // The sequence will not replace its rolling state, so a store gets that, too.
+  void StoreRollingState(StateMarks& marks, uint64_t owner);
   // The sequence leaves.
   void DropStates(StateMarks& marks);
   // The number of the state that belongs to the adopted `prefix`. Absent: it has none. It was used
@@ -181,14 +190,18 @@ class KvBlocks {
   // Continues the tables with blocks that plans are to restore from `stored`: as many as there are,
   // or as the free blocks allow if the next row needs one more. None if the tables end before the
   // first of them. Adds what plans have to say to `restores`, and returns the number of blocks in
-  // the tables.
-  uint32_t Restore(const StoredBlocks& stored, BlockTables& tables, KvRestores& restores);
+  // the tables. Of a model with recurrent layers it restores all of them or none, and with the last
+  // one the state at its end, which `marks` then has as pending.
+  uint32_t Restore(const StoredBlocks& stored, BlockTables& tables, KvRestores& restores,
+                   StateMarks& marks);
+  // The step being planned restores the pending state, if there is one, and the tree has `prefix`.
+  void RememberRestoredState(const RememberedPrefix& prefix, StateMarks& marks);
   // Adds to `plan` the saves of blocks that steps before `step`, the plan's own, have computed. No
   // block is overwritten before: a block that becomes free is taken by a later plan, or by this
   // one, whose saves come first.
   void TakeSaves(uint64_t step, v1::StepPlan& plan);
   bool has_saves() const { return !saves_.empty(); }
-  uint64_t n_saved() const { return n_saved_; }  // blocks
+  uint64_t n_saved() const { return n_saved_; }  // blocks and states
 
   // Returns the blocks that no row at `next_position` or later reads. The rows of the step that
   // ends there still read them, so call this only after all of that step's blocks are taken.
@@ -229,15 +242,22 @@ class KvBlocks {
   void TellStored(int group, const PrefixTree::Node& node);
   // Events that tell of every remembered block.
   KvEvents AllStored() const;
-  void Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step,
-            uint64_t owner);
+  // A save under the node's name, without numbers.
+  v1::KvSave& AddSave(const PrefixTree::Node& node, uint64_t step, uint64_t owner);
+  void Save(const PrefixTree::Node& node, uint64_t step, uint64_t owner);
   // Whether tables of n_there blocks can grow to `end` restored ones, and by one more.
   bool CanRestore(uint32_t n_there, uint32_t end) const;
 
   // The tree's group of the saved states comes after those of blocks.
   int state_group() const { return n_groups(); }
   bool HasUsableState(const PrefixTree::Node& node) const;
+  // The tree has the state: no other sequence has taken its place.
+  bool IsThere(const std::optional<SavedState>& saved) const;
   void ForgetState(uint32_t id);
+  // A place that the step being planned may write.
+  std::optional<uint32_t> TakeState();
+  // If there is a store, and it has no state of the sequence shortly before this one.
+  void StoreState(const SavedState& saved, StateMarks& marks, uint64_t owner);
   // Gives up a place that the tree does not have.
   void FreeState(const SavedState& saved);
 

@@ -1,4 +1,7 @@
 // The part of KvBlocks that keeps saved states of recurrent layers.
+//
+// A store gets a state once the tree has it, if it is to stay: at the end of a prompt, every 2,048
+// tokens within one, and the last one when its sequence leaves.
 #include "common/check.h"
 #include "router/scheduler/kv_blocks.h"
 
@@ -26,20 +29,31 @@ void KvBlocks::FreeState(const SavedState& saved) {
   }
 }
 
+bool KvBlocks::IsThere(const std::optional<SavedState>& saved) const {
+  return saved && tree_.Has(state_group(), saved->id) &&
+         states_->saved_by[saved->id] == saved->step;
+}
+
 void KvBlocks::ForgetState(uint32_t id) { tree_.Forget(state_group(), id); }
+
+std::optional<uint32_t> KvBlocks::TakeState() {
+  BlockPool& pool = states_->pool;
+  if (pool.n_free() == 0) return std::nullopt;
+  const BlockPool::Taken taken = pool.Take();
+  if (taken.was_kept && states_->saved_by[taken.id] == step_) {
+    pool.Return(taken.id, /*keep=*/true);  // this step writes even the oldest one
+    return std::nullopt;
+  }
+  if (taken.was_kept) ForgetState(taken.id);
+  return taken.id;
+}
 
 std::optional<uint32_t> KvBlocks::SaveState(uint32_t position, StateMarks& marks) {
   SC_CHECK(states_.has_value());
-  BlockPool& pool = states_->pool;
   if (!marks.pending) {
-    if (pool.n_free() == 0) return std::nullopt;
-    const BlockPool::Taken taken = pool.Take();
-    if (taken.was_kept && states_->saved_by[taken.id] == step_) {
-      pool.Return(taken.id, /*keep=*/true);  // this step writes even the oldest one
-      return std::nullopt;
-    }
-    if (taken.was_kept) ForgetState(taken.id);
-    marks.pending = SavedState{.id = taken.id};
+    const std::optional<uint32_t> id = TakeState();
+    if (!id) return std::nullopt;
+    marks.pending = SavedState{.id = *id};
   }
   marks.pending->position = position;
   marks.pending->step = step_;
@@ -47,7 +61,8 @@ std::optional<uint32_t> KvBlocks::SaveState(uint32_t position, StateMarks& marks
   return marks.pending->id;
 }
 
-void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, StateMarks& marks) {
+void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, StateMarks& marks,
+                             uint64_t owner) {
   SC_CHECK(states_.has_value() && marks.pending.has_value());
   const SavedState saved = *marks.pending;
   const uint32_t n_blocks = saved.position / kBlockTokens;
@@ -62,16 +77,30 @@ void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, St
   } else {
     FreeState(saved);
   }
-  if (!is_rolling) return;
+  if (!is_rolling) {
+    if (is_new) StoreState(saved, marks, owner);
+    return;
+  }
   // The one before is given up only now: what is pending is lost if the sequence leaves. Another
   // sequence may have taken its place meanwhile.
-  if (marks.rolling && tree_.Has(state_group(), marks.rolling->id) &&
-      states_->saved_by[marks.rolling->id] == marks.rolling->step) {
+  if (IsThere(marks.rolling)) {
     ForgetState(marks.rolling->id);
     states_->pool.Discard(marks.rolling->id);
   }
   marks.rolling.reset();
   if (is_new) marks.rolling = saved;
+}
+
+void KvBlocks::RememberRestoredState(const RememberedPrefix& prefix, StateMarks& marks) {
+  if (!marks.pending) return;
+  marks.pending->step = step_;
+  states_->saved_by[marks.pending->id] = step_;
+  RememberState(prefix, /*is_rolling=*/false, marks, /*owner=*/0);
+  SC_CHECK(!marks.pending);
+}
+
+void KvBlocks::StoreRollingState(StateMarks& marks, uint64_t owner) {
+  if (IsThere(marks.rolling)) StoreState(*marks.rolling, marks, owner);
 }
 
 void KvBlocks::DropStates(StateMarks& marks) {

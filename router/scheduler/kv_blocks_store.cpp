@@ -17,14 +17,27 @@ void StoredBlocks::Count(uint32_t begin, uint32_t to, v1::StoredTokens& tokens) 
   tokens.set_store(tokens.store() + n_in(disk_end, end));
 }
 
-void KvBlocks::Save(const PrefixTree::Node& node, std::span<const int32_t> tokens, uint64_t step,
-                    uint64_t owner) {
+v1::KvSave& KvBlocks::AddSave(const PrefixTree::Node& node, uint64_t step, uint64_t owner) {
   PendingSave& pending = saves_.emplace_back();
   pending.step = step;
   pending.save.set_key(BytesOf(node.key()));
-  pending.save.mutable_tokens()->Add(tokens.begin(), tokens.end());
+  pending.save.mutable_tokens()->Add(node.tokens().begin(), node.tokens().end());
   pending.save.set_owner(owner);
-  for (int g = 0; g < n_groups(); ++g) pending.save.add_blocks(node.block(g));
+  return pending.save;
+}
+
+void KvBlocks::Save(const PrefixTree::Node& node, uint64_t step, uint64_t owner) {
+  v1::KvSave& save = AddSave(node, step, owner);
+  for (int g = 0; g < n_groups(); ++g) save.add_blocks(node.block(g));
+  if (states_) save.add_blocks(PrefixTree::kNoBlock);
+}
+
+void KvBlocks::StoreState(const SavedState& saved, StateMarks& marks, uint64_t owner) {
+  if (!has_store_ || saved.position < marks.stored_position + kLeastStoredTokens) return;
+  marks.stored_position = saved.position;
+  v1::KvSave& save = AddSave(tree_.NodeOf(state_group(), saved.id), saved.step, owner);
+  for (int g = 0; g < n_groups(); ++g) save.add_blocks(PrefixTree::kNoBlock);
+  save.add_blocks(saved.id);
 }
 
 void KvBlocks::TakeSaves(uint64_t step, v1::StepPlan& plan) {
@@ -57,12 +70,20 @@ bool KvBlocks::CanRestore(uint32_t n_there, uint32_t end) const {
   return true;
 }
 
-uint32_t KvBlocks::Restore(const StoredBlocks& stored, BlockTables& tables, KvRestores& restores) {
+uint32_t KvBlocks::Restore(const StoredBlocks& stored, BlockTables& tables, KvRestores& restores,
+                           StateMarks& marks) {
   const auto n_there = static_cast<uint32_t>(tables.front().ids.size());
   if (n_there < stored.first) return n_there;
   uint32_t end = stored.end;
   while (end > n_there && !CanRestore(n_there, end)) --end;
   if (end <= n_there) return n_there;
+  if (states_) {
+    // There is no state before the last one's.
+    const std::optional<uint32_t> state = end == stored.end ? TakeState() : std::nullopt;
+    if (!state) return n_there;
+    marks.pending = {.id = *state, .position = end * kBlockTokens, .step = step_};
+    marks.last_position = marks.stored_position = marks.pending->position;
+  }
   // No row of the sequence will read these, and none of its rows is planned yet.
   ReturnBehindWindows(tables, end * kBlockTokens);
   for (int g = 0; g < n_groups(); ++g) {
@@ -76,13 +97,15 @@ uint32_t KvBlocks::Restore(const StoredBlocks& stored, BlockTables& tables, KvRe
   }
   for (uint32_t i = n_there; i < end; ++i) {
     const auto is_read = [i](const BlockTable& table) { return i >= table.n_returned; };
-    if (std::none_of(tables.begin(), tables.end(), is_read)) continue;
+    const bool has_state = states_.has_value() && i + 1 == end;
+    if (!has_state && std::none_of(tables.begin(), tables.end(), is_read)) continue;
     v1::KvRestore& restore = *restores.Add();
     restore.set_fetch(stored.fetch);
     restore.set_index(i - stored.first);
     for (const BlockTable& table : tables) {
       restore.add_blocks(is_read(table) ? table.ids[i] : PrefixTree::kNoBlock);
     }
+    if (states_) restore.add_blocks(has_state ? marks.pending->id : PrefixTree::kNoBlock);
   }
   return end;
 }

@@ -28,8 +28,8 @@ struct Holding {
   // Returns the number of blocks in the tables.
   uint32_t Restore(std::span<const int32_t> tokens, uint32_t first, uint32_t end) {
     kv.Adopt("", tokens, tables, prefix);
-    const uint32_t n =
-        kv.Restore({.fetch = 9, .first = first, .end = end}, tables, *plan.mutable_restores());
+    const uint32_t n = kv.Restore({.fetch = 9, .first = first, .end = end}, tables,
+                                  *plan.mutable_restores(), marks);
     kv.Remember("", tokens.first(n * kBlockTokens), tables, prefix, 1, KvBlocks::Source::kStore);
     return n;
   }
@@ -38,6 +38,7 @@ struct Holding {
   KvBlocks& kv;
   BlockTables tables;
   RememberedPrefix prefix;
+  StateMarks marks;
   v1::StepPlan plan;
 };
 

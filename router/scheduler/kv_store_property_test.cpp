@@ -100,6 +100,7 @@ SchedulerConfig RandomStoreConfig(std::mt19937_64& random) {
   config.kv_scope = "model";
   config.kv_fetch_min_tokens = Pick(random, 0, 2) == 0 ? 64 : 1;
   config.kv_blocks_beside = Pick(random, 1, 4);
+  MaybeRecurrent(random, config);
   return config;
 }
 
@@ -108,6 +109,9 @@ SchedulerConfig AnotherOf(const SchedulerConfig& config, std::mt19937_64& random
   SchedulerConfig other = config;
   other.n_microbatches = 1 << Pick(random, 0, 2);
   other.max_sequences = Pick(random, 1, 24);
+  if (other.is_recurrent) {
+    other.n_states = static_cast<uint64_t>(other.max_sequences + Pick(random, 0, 20));
+  }
   for (auto& group : other.kv_groups) group.n_blocks += static_cast<uint64_t>(Pick(random, 0, 20));
   return other;
 }

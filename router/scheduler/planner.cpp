@@ -367,6 +367,16 @@ uint32_t Planner::StateNumber(uint32_t saved) const {
   return static_cast<uint32_t>(state_.config().max_sequences) + saved + 1;
 }
 
+void Planner::NumberCopiedStates() {
+  if (!state_.config().is_recurrent) return;
+  const auto number = [this](google::protobuf::RepeatedField<uint32_t>& copied) {
+    uint32_t& state = copied[copied.size() - 1];
+    if (state != PrefixTree::kNoBlock) state = StateNumber(state) - 1;
+  };
+  for (v1::KvSave& save : *plan_->mutable_saves()) number(*save.mutable_blocks());
+  for (v1::KvRestore& restore : *plan_->mutable_restores()) number(*restore.mutable_blocks());
+}
+
 std::unique_ptr<v1::StepPlan> Planner::Finish() {
   for (const InFlightStep::Row& row : step_.rows) {
     Sequence& sequence = *row.sequence;
@@ -378,6 +388,7 @@ std::unique_ptr<v1::StepPlan> Planner::Finish() {
   for (uint32_t slot : state_.TakeReleases()) plan_->add_release(slot);
   state_.kv().TakeSaves(step_.step, *plan_);
   if (!step_.rows.empty()) state_.RestoreBeside(*plan_);
+  NumberCopiedStates();
   state_.loads().TakeForgotten(*plan_);
   plan_->set_epoch(state_.epoch());
   plan_->set_step(state_.NumberInEpoch(step_.step));

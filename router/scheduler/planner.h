@@ -60,6 +60,8 @@ class Planner {
   // Lets the stages save the recurrent state within the sequence's rows up to `end`, if it is time.
   void SaveState(Sequence* sequence, uint32_t end, v1::SlotDelta& delta);
   uint32_t StateNumber(uint32_t saved) const;
+  // In all copies of the plan.
+  void NumberCopiedStates();
   std::unique_ptr<v1::StepPlan> Finish();
 
   bool CanPlanAhead(const Sequence& sequence) const;

@@ -91,7 +91,7 @@ void RunThreaded(uint64_t seed) {
   std::mt19937_64 random(seed);
   SchedulerConfig config = RandomConfig(random);
   MaybeRecurrent(random, config);
-  if (config.prefix_cache && !config.is_recurrent && seed % 3 == 0) config.kv_scope = "model";
+  if (config.prefix_cache && seed % 3 == 0) config.kv_scope = "model";
   INFO("seed " << seed << ": " << Describe(config));
   FakeStageClient client(config, {.max_delay_us = 50, .delay_seed = seed});
   auto scheduler = Scheduler::Start(config, &client);

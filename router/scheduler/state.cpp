@@ -83,7 +83,10 @@ void SchedulerState::Admit(Sequence* sequence) {
                                         sequence->tables, sequence->prefix);
   }
   sequence->from_state.reset();
-  sequence->states = {.pending = {}, .rolling = {}, .last_position = sequence->next_position};
+  sequence->states = {.pending = {},
+                      .rolling = {},
+                      .last_position = sequence->next_position,
+                      .stored_position = sequence->next_position};
   if (config_.is_recurrent && sequence->next_position > 0) {
     sequence->from_state = kv_.StateOf(sequence->prefix);
     SC_CHECK(sequence->from_state.has_value());
@@ -130,7 +133,7 @@ void SchedulerState::Remember(Sequence* sequence) {
                sequence->tenant->kv_owner);
   if (sequence->states.pending) {
     const bool is_rolling = sequence->states.pending->position > sequence->n_registered;
-    kv_.RememberState(sequence->prefix, is_rolling, sequence->states);
+    kv_.RememberState(sequence->prefix, is_rolling, sequence->states, sequence->tenant->kv_owner);
   }
 }
 
@@ -143,6 +146,9 @@ void SchedulerState::Vacate(Sequence* sequence, bool keep) {
     StopRestore(sequence);
   } else if (keep) {
     Remember(sequence);
+    if (config_.is_recurrent) {
+      kv_.StoreRollingState(sequence->states, sequence->tenant->kv_owner);
+    }
   }
   kv_.DropStates(sequence->states);
   kv_.ReturnAll(sequence->tables, sequence->prefix);

@@ -64,7 +64,9 @@ void SchedulerState::BeginRestore(Sequence* sequence) {
   const StoredBlocks stored = loads_.Of(*sequence);
   if (stored.fetch == 0) return;
   const uint32_t end =
-      kv_.Restore(stored, sequence->tables, sequence->restores.emplace()) * kBlockTokens;
+      kv_.Restore(stored, sequence->tables, sequence->restores.emplace(), sequence->states) *
+      kBlockTokens;
+  if (sequence->states.pending) sequence->from_state = sequence->states.pending->id;
   restoring_.push_back(sequence);
   SC_CHECK(end >= sequence->next_position && end < sequence->n_registered);
   const uint32_t n_there = sequence->next_position / kBlockTokens;
@@ -106,6 +108,7 @@ void SchedulerState::FinishRestore(Sequence* sequence, v1::StepPlan& plan) {
   sequence->first_step = n_steps_ + 1;
   kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(sequence->next_position),
                sequence->tables, sequence->prefix, sequence->first_step, KvBlocks::Source::kStore);
+  kv_.RememberRestoredState(sequence->prefix, sequence->states);
 }
 
 void SchedulerState::StopRestore(Sequence* sequence) {

@@ -14,5 +14,6 @@ def kv_blocks(cluster):
               for result in ("saved", "dropped", "fetched", "missed")}
     return {**blocks, "waiting": total("stagecoach_stage_kv_store_waiting_blocks"),
             "in_host": total("stagecoach_stage_host_kv_blocks"), "from_host": total("stagecoach_stage_host_kv_hits_total"),
+            "states_fetched": total('stagecoach_stage_kv_store_states_total(?=.*result="fetched")'),
             "saved_to_disk": total("stagecoach_stage_disk_kv_saves_total"),
             "from_disk": total("stagecoach_stage_disk_kv_hits_total")}

@@ -17,7 +17,14 @@ struct KvBlockName {
   uint64_t owner = 0;  // of a block to save: v1::KvSave's
 };
 
-// What a stage holds of a block.
+// The name of the recurrent state at the end of this block. It differs from all names of blocks,
+// because a disk has one file for each name.
+inline KvBlockName OfState(KvBlockName block) {
+  block.key.back() ^= 1;
+  return block;
+}
+
+// What a stage holds of a block, or of a state.
 inline uint64_t KvBlockBytes(const std::vector<KvPart>& parts) {
   uint64_t bytes = 0;
   for (const KvPart& part : parts) bytes += part.bytes;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -25,10 +26,12 @@ using Clock = KvStore::Clock;
 
 // What slow tiers cost a request at most; recomputing has then begun late.
 constexpr auto kFetchTime = std::chrono::seconds(2);
-// A tier is asked for few blocks first: often it has none of them.
-constexpr uint32_t kFirstBlocks = KvTier::kParts;
 // Decode steps tell nothing about prompts.
 constexpr uint64_t kLeastRows = 64;
+// Host memory has a state for so many blocks, as a device has for its prefix cache.
+constexpr uint64_t kBlocksPerState = kTokensPerState / kKvBlockTokens;
+// A tier may have lost a state that it said to have.
+constexpr int kMostTries = 4;
 
 // Absent: not as the protocol has it.
 std::optional<std::vector<KvBlockName>> NamesOf(const v1::KvFetch& fetch) {
@@ -44,47 +47,67 @@ std::optional<std::vector<KvBlockName>> NamesOf(const v1::KvFetch& fetch) {
   return names;
 }
 
-// A tier during one fetch.
-struct Reading {
-  KvTier* tier;
-  uint32_t n_next = kFirstBlocks;  // blocks of the next call
+// Bytes of the pools that share host memory.
+struct Sizes {
+  uint64_t block_bytes = 0, state_bytes = 0;
 };
+
+// block_bytes, state_bytes: of one each; 0: the stage has none.
+Sizes Divide(uint64_t bytes, uint64_t block_bytes, uint64_t state_bytes) {
+  uint64_t n_states = 0;
+  if (state_bytes > 0) {
+    n_states = bytes / (kBlocksPerState * block_bytes + state_bytes);
+    if (n_states == 0 && bytes >= block_bytes + state_bytes) n_states = 1;
+  }
+  const uint64_t n_blocks = block_bytes == 0 ? 0 : (bytes - n_states * state_bytes) / block_bytes;
+  return {.block_bytes = n_blocks * block_bytes, .state_bytes = n_states * state_bytes};
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvExchange>> KvExchange::Start(const Config& config,
                                                               std::vector<KvPart> parts,
+                                                              std::vector<KvPart> state_parts,
                                                               kernels::Ops* ops) {
-  const uint64_t place_bytes = KvBlockBytes(parts);
-  SC_CHECK(place_bytes > 0);
-  if (config.host_bytes < place_bytes) {
-    return absl::InvalidArgumentError(
-        fmt::format("--host-kv of {} is less than a KV block of this stage, {}",
-                    FormatBytes(config.host_bytes), FormatBytes(place_bytes)));
+  std::unique_ptr<KvExchange> exchange(new KvExchange());
+  SC_RETURN_IF_ERROR(exchange->OpenPools(config, std::move(parts), std::move(state_parts), ops));
+  if (ops->runs_ahead() && exchange->blocks_) {
+    SC_ASSIGN_OR_RETURN(exchange->staging_, KvStaging::Make(&exchange->blocks_->pool(), ops));
   }
-  SC_ASSIGN_OR_RETURN(kernels::Buffer memory,
-                      ops->AllocateHost(config.host_bytes / place_bytes * place_bytes));
-  std::unique_ptr<KvExchange> exchange(new KvExchange(std::move(memory), std::move(parts)));
-  if (ops->runs_ahead()) {
-    SC_ASSIGN_OR_RETURN(exchange->staging_, KvStaging::Make(&exchange->pool_, ops));
-  }
-  SC_RETURN_IF_ERROR(exchange->OpenTiers(config));
-  spdlog::info("{} of host memory keep KV blocks that the device has no room for{}{}{}{}",
-               FormatBytes(config.host_bytes), exchange->disk_ ? "; below it " : "",
-               exchange->disk_ ? exchange->disk_->name() : "",
-               exchange->store_ ? "; shared through " : "",
-               exchange->store_ ? exchange->store_->name() : "");
+  const TieredPool* const pool =
+      exchange->blocks_ ? exchange->blocks_.get() : exchange->states_.get();
+  const KvTier* const disk = pool == nullptr ? nullptr : pool->disk();
+  const KvTier* const store = pool == nullptr ? nullptr : pool->store();
+  spdlog::info("{} of host memory keep KV blocks{} that the device has no room for{}{}{}{}",
+               FormatBytes(config.host_bytes), exchange->states_ ? " and recurrent states" : "",
+               disk != nullptr ? "; below it " : "", disk != nullptr ? disk->name() : "",
+               store != nullptr ? "; shared through " : "", store != nullptr ? store->name() : "");
   exchange->StartThreads();
   return exchange;
 }
 
-KvExchange::KvExchange(kernels::Buffer memory, std::vector<KvPart> parts)
-    : pool_(std::move(memory), std::move(parts)) {}
-
-absl::Status KvExchange::OpenTiers(const Config& config) {
+absl::Status KvExchange::OpenPools(const Config& config, std::vector<KvPart> parts,
+                                   std::vector<KvPart> state_parts, kernels::Ops* ops) {
+  const uint64_t block_bytes = KvBlockBytes(parts), state_bytes = KvBlockBytes(state_parts);
+  const Sizes sizes = Divide(config.host_bytes, block_bytes, state_bytes);
+  if (sizes.block_bytes < block_bytes || sizes.state_bytes < state_bytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("--host-kv of {} is less than a KV block{} of this stage, {}",
+                    FormatBytes(config.host_bytes), state_bytes > 0 ? " and a recurrent state" : "",
+                    FormatBytes(block_bytes + state_bytes)));
+  }
   uint64_t most = 0;
-  for (const KvPart& part : pool_.parts()) most = std::max(most, part.bytes);
+  KvLayers layers{.first = std::numeric_limits<uint32_t>::max()};
+  for (const std::vector<KvPart>& some : {parts, state_parts}) {
+    for (const KvPart& part : some) {
+      const auto layer = static_cast<uint32_t>(part.layer);
+      most = std::max(most, part.bytes);
+      layers = {.first = std::min(layers.first, layer), .last = std::max(layers.last, layer)};
+    }
+  }
+  if (most == 0) return absl::OkStatus();
   const size_t max_value_bytes = kKvEntryHeaderBytes + most;
+  TieredPool::Openers openers;
   if (!config.disk.empty()) {
     SC_ASSIGN_OR_RETURN(DiskTier disk, ParseDiskTier(config.disk));
     if (disk.bytes == 0) {
@@ -93,19 +116,28 @@ absl::Status KvExchange::OpenTiers(const Config& config) {
     SC_ASSIGN_OR_RETURN(
         std::shared_ptr<KvStore> store,
         DiskKvStore::Open({.path = disk.path,
-                           .layers = {.first = static_cast<uint32_t>(pool_.parts().front().layer),
-                                      .last = static_cast<uint32_t>(pool_.parts().back().layer)},
+                           .layers = layers,
                            .max_bytes = std::max<uint64_t>(1, disk.bytes / config.n_local),
                            .max_value_bytes = max_value_bytes}));
-    SC_ASSIGN_OR_RETURN(disk_, KvTier::Open(&pool_, counters_, [&] { return store; }, kFetchers));
+    openers.disk = [store = std::move(store)] { return store; };
   }
   if (!config.store.empty()) {
-    SC_ASSIGN_OR_RETURN(store_, KvTier::Open(
-                                    &pool_, counters_,
-                                    [&]() -> absl::StatusOr<std::shared_ptr<KvStore>> {
-                                      return OpenKvStore(config.store, max_value_bytes);
-                                    },
-                                    kFetchers));
+    openers.store = [url = config.store,
+                     max_value_bytes]() -> absl::StatusOr<std::shared_ptr<KvStore>> {
+      return OpenKvStore(url, max_value_bytes);
+    };
+  }
+  const auto open =
+      [&](uint64_t bytes,
+          std::vector<KvPart> of_value) -> absl::StatusOr<std::unique_ptr<TieredPool>> {
+    SC_ASSIGN_OR_RETURN(kernels::Buffer memory, ops->AllocateHost(bytes));
+    return TieredPool::Open(std::move(memory), std::move(of_value), openers, counters_, kFetchers);
+  };
+  if (block_bytes > 0) {
+    SC_ASSIGN_OR_RETURN(blocks_, open(sizes.block_bytes, std::move(parts)));
+  }
+  if (state_bytes > 0) {
+    SC_ASSIGN_OR_RETURN(states_, open(sizes.state_bytes, std::move(state_parts)));
   }
   return absl::OkStatus();
 }
@@ -123,23 +155,6 @@ KvExchange::~KvExchange() {
   EndEpoch();
   wanted_.Close(absl::CancelledError("the exchange of KV blocks has ended"));
   for (std::thread& fetcher : fetchers_) fetcher.join();
-}
-
-KvSaving KvExchange::TakeForSave(uint32_t n) {
-  // Blocks on their way to disk and store may hold half of the memory.
-  const uint32_t n_saving = n_saving_;
-  const uint32_t most = disk_ || store_ ? std::max(1u, pool_.n_total() / 2) : pool_.n_total();
-  Places places = pool_.Take(std::min(n, most - std::min(most, n_saving)));
-  n_dropped_ += n - static_cast<uint32_t>(places.size());
-  return {std::move(places), &n_saving_};
-}
-
-void KvExchange::Save(KvSaving saving, std::vector<KvBlockName> names) {
-  SC_CHECK(saving.size() == names.size());
-  for (size_t i = 0; i < saving.size(); ++i) pool_.Keep(saving[i], names[i]);
-  const auto task = std::make_shared<const KvSaveTask>(std::move(saving), std::move(names));
-  if (disk_) disk_->Save(task);
-  if (store_) store_->Save(task);
 }
 
 void KvExchange::BeginEpoch(std::function<void(v1::KvFetched)> on_fetched) {
@@ -168,70 +183,94 @@ void KvExchange::FetchLoop(size_t fetcher) {
   for (;;) {
     const absl::StatusOr<FetchTask> task = wanted_.Pop();
     if (!task.ok()) return;
-    Places places;
+    FetchedKv kv;
     v1::KvFetched fetched;
     fetched.set_id(task->fetch.id());
     if (const auto names = NamesOf(task->fetch)) {
-      places = Collect(fetcher, *names, fetched);
-      n_fetched_ += places.size();
-      n_missed_ += names->size() - places.size();
+      kv = Collect(fetcher, *names, fetched);
+      n_fetched_ += kv.n_blocks;
+      n_missed_ += names->size() - kv.n_blocks;
+      n_fetched_states_ += kv.state.valid() ? 1 : 0;
     }
-    fetched.set_n_blocks(static_cast<uint32_t>(places.size()));
-    Answer(*task, std::move(places), std::move(fetched));
+    fetched.set_n_blocks(kv.n_blocks);
+    fetched.set_ends_at_state(kv.state.valid());
+    Answer(*task, std::move(kv), std::move(fetched));
   }
 }
 
-KvExchange::Places KvExchange::Collect(size_t fetcher, std::span<const KvBlockName> names,
-                                       v1::KvFetched& fetched) {
+KvExchange::FetchedKv KvExchange::Collect(size_t fetcher, std::span<const KvBlockName> names,
+                                          v1::KvFetched& fetched) {
   const Clock::time_point deadline = Clock::now() + kFetchTime;
-  const auto most = static_cast<uint32_t>(
-      std::max<uint64_t>(kFirstBlocks, KvTier::kParts * KvTier::kCallBytes / pool_.place_bytes()));
-  // A tier that lacks a block is asked no more: it has hardly any of the later ones.
-  std::vector<Reading> readings;
-  for (KvTier* const tier : {disk_.get(), store_.get()}) {
-    if (tier != nullptr) readings.push_back({tier});
+  TieredPool::Counts counts;
+  FetchedKv kv;
+  if (states_) {
+    CollectToState(fetcher, names, deadline, kv, counts);
+  } else {
+    CollectBlocks(fetcher, names, deadline, kv, counts);
   }
-  uint32_t n_from_disk = 0;
-  Places places;
-  while (places.size() < names.size()) {
-    if (KvPool::Place place = pool_.Find(names[places.size()]); place.valid()) {
-      places.Add(std::move(place));
-      fetched.set_n_host_blocks(fetched.n_host_blocks() + 1);
-      continue;
-    }
-    if (readings.empty()) break;
-    Reading& reading = readings.front();
-    const std::span<const KvBlockName> rest = names.subspan(places.size());
-    const auto is_here = [this](const KvBlockName& name) { return pool_.Has(name); };
-    const auto n_wanted =
-        static_cast<uint32_t>(std::find_if(rest.begin(), rest.end(), is_here) - rest.begin());
-    const uint32_t n_now = std::clamp(n_wanted, 1u, reading.n_next);
-    const size_t n_before = places.size();
-    const uint32_t n_to_read = std::max(1u, n_wanted);
-    if (reading.tier->IsFaster(n_to_read, compute_times_.SecondsFor(n_to_read, /*fixed=*/false))) {
-      reading.tier->Read(fetcher, rest.first(n_now), deadline, places);
-    }
-    const auto n_read = static_cast<uint32_t>(places.size() - n_before);
-    if (reading.tier == disk_.get()) n_from_disk += n_read;
-    reading.n_next = std::min(2 * reading.n_next, most);
-    if (n_read < n_now) readings.erase(readings.begin());
-  }
+  fetched.set_n_host_blocks(std::min(counts.n_host, kv.n_blocks));
+  fetched.set_n_disk_blocks(std::min(counts.n_disk, kv.n_blocks - fetched.n_host_blocks()));
   n_from_host_ += fetched.n_host_blocks();
-  fetched.set_n_disk_blocks(n_from_disk);
-  return places;
+  return kv;
 }
 
-void KvExchange::Answer(const FetchTask& task, Places places, v1::KvFetched fetched) {
+void KvExchange::CollectBlocks(size_t fetcher, std::span<const KvBlockName> names,
+                               Clock::time_point deadline, FetchedKv& kv,
+                               TieredPool::Counts& counts) {
+  kv.n_blocks = static_cast<uint32_t>(names.size());
+  if (!blocks_) return;
+  const auto compute_time = [this](uint32_t n) { return SecondsToCompute(n); };
+  kv.blocks = blocks_->Collect(fetcher, names, deadline, compute_time, counts);
+  kv.n_blocks = static_cast<uint32_t>(kv.blocks.size());
+}
+
+void KvExchange::CollectToState(size_t fetcher, std::span<const KvBlockName> names,
+                                Clock::time_point deadline, FetchedKv& kv,
+                                TieredPool::Counts& counts) {
+  std::vector<KvBlockName> state_names;
+  state_names.reserve(names.size());
+  for (const KvBlockName& name : names) state_names.push_back(OfState(name));
+  const std::span<const KvBlockName> all = state_names;
+  const auto find_state = [&](uint32_t n_blocks) {
+    // With the state, none of the blocks is computed.
+    return states_->FindLast(fetcher, all.first(n_blocks), deadline,
+                             [&](uint32_t) { return SecondsToCompute(n_blocks); });
+  };
+  uint32_t end = find_state(static_cast<uint32_t>(names.size()));
+  CollectBlocks(fetcher, names.first(end), deadline, kv, counts);
+  for (int i = 0; end > 0 && i < kMostTries; ++i) {
+    if (end > kv.n_blocks) end = find_state(kv.n_blocks);
+    if (end == 0) break;
+    TieredPool::Counts of_state;
+    KvPool::Places state = states_->Collect(
+        fetcher, all.subspan(end - 1, 1), deadline, [&](uint32_t) { return SecondsToCompute(end); },
+        of_state);
+    if (!state.empty()) {
+      kv.state = state.TakeOut(0);
+      kv.n_blocks = end;
+      kv.blocks.Trim(end);
+      return;
+    }
+    end = find_state(end - 1);
+  }
+  kv = {};
+}
+
+double KvExchange::SecondsToCompute(uint32_t n_blocks) const {
+  return compute_times_.SecondsFor(n_blocks, /*fixed=*/false);
+}
+
+void KvExchange::Answer(const FetchTask& task, FetchedKv kv, v1::KvFetched fetched) {
   const MutexLock lock(mutex_);
   if (task.epoch != epoch_ || on_fetched_ == nullptr) return;
-  if (!places.empty()) {
-    fetched_[task.fetch.id()] = std::make_shared<const Places>(std::move(places));
+  if (kv.n_blocks > 0) {
+    fetched_[task.fetch.id()] = std::make_shared<const FetchedKv>(std::move(kv));
   }
   // Under the lock, so that no call comes after EndEpoch.
   on_fetched_(std::move(fetched));
 }
 
-std::shared_ptr<const KvExchange::Places> KvExchange::Fetched(uint64_t id) const {
+std::shared_ptr<const KvExchange::FetchedKv> KvExchange::Fetched(uint64_t id) const {
   const MutexLock lock(mutex_);
   const auto found = fetched_.find(id);
   return found == fetched_.end() ? nullptr : found->second;
@@ -249,23 +288,26 @@ void KvExchange::Computed(uint64_t n_rows, double seconds) {
 
 v1::KvStoreStats KvExchange::Stats() const {
   v1::KvStoreStats stats;
-  uint64_t n_dropped = n_dropped_;
-  for (const KvTier* tier : {disk_.get(), store_.get()}) {
-    if (tier != nullptr) n_dropped += tier->n_dropped();
+  if (blocks_) {
+    if (blocks_->store() != nullptr) stats.set_saved_blocks(blocks_->store()->n_saved());
+    if (const KvTier* const disk = blocks_->disk(); disk != nullptr) {
+      stats.set_saved_to_disk_blocks(disk->n_saved());
+      stats.set_from_disk_blocks(disk->n_fetched());
+    }
+    stats.set_dropped_blocks(blocks_->n_dropped());
+    stats.set_host_blocks(blocks_->pool().n_kept());
+    stats.set_waiting_blocks(blocks_->n_saving());
   }
-  if (store_) stats.set_saved_blocks(store_->n_saved());
-  if (disk_) {
-    stats.set_saved_to_disk_blocks(disk_->n_saved());
-    stats.set_from_disk_blocks(disk_->n_fetched());
-  }
-  stats.set_dropped_blocks(n_dropped);
   stats.set_fetched_blocks(n_fetched_);
   stats.set_missed_blocks(n_missed_);
   stats.set_from_host_blocks(n_from_host_);
-  stats.set_host_blocks(pool_.n_kept());
   stats.set_corrupt_values(counters_->n_corrupt);
   stats.set_errors(counters_->n_errors);
-  stats.set_waiting_blocks(n_saving_);
+  if (states_) {
+    stats.set_host_states(states_->pool().n_kept());
+    stats.set_fetched_states(n_fetched_states_);
+    stats.set_dropped_states(states_->n_dropped());
+  }
   return stats;
 }
 

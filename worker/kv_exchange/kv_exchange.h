@@ -7,6 +7,9 @@
 // foreign, at its deadline, and where computing the rest is faster than reading it. What comes
 // before can be used. Memory is bounded: if it is short, blocks are not saved, and fetches end
 // early.
+//
+// Recurrent layers have states in place of blocks, and a sequence goes on only where there is one.
+// So on a stage with such layers, a fetch ends at the last state that a tier has, and brings it.
 #pragma once
 
 #include <atomic>
@@ -29,7 +32,7 @@
 #include "worker/kv_exchange/kv_blocks.h"
 #include "worker/kv_exchange/kv_pool.h"
 #include "worker/kv_exchange/kv_staging.h"
-#include "worker/kv_exchange/kv_tier.h"
+#include "worker/kv_exchange/tiered_pool.h"
 
 namespace stagecoach::worker {
 
@@ -42,36 +45,40 @@ class KvExchange {
     uint32_t n_local = 1;     // workers that share the disk's SIZE
     std::string store;        // URL, see worker/kv_store/kv_store.h; empty: none
   };
-  using Places = KvPool::Places;
+  // What a fetch was answered with.
+  struct FetchedKv {
+    uint32_t n_blocks = 0;
+    KvPool::Places blocks;  // empty if the stage has no part of a block
+    KvPool::Place state;  // at the end of the blocks; not valid: the stage has no recurrent layers
+  };
 
-  // INVALID_ARGUMENT: disk or URL, or memory for less than a block. RESOURCE_EXHAUSTED: there is
-  // not so much host memory. Other errors: the folder of the disk cannot be used. Does not wait for
-  // the store.
+  // parts, state_parts: what the stage has of a block, and of a state; both may be empty.
+  // INVALID_ARGUMENT: disk or URL, or memory for less than a block and a state.
+  // RESOURCE_EXHAUSTED: there is not so much host memory. Other errors: the folder of the disk
+  // cannot be used. Does not wait for the store.
   static absl::StatusOr<std::unique_ptr<KvExchange>> Start(const Config& config,
                                                            std::vector<KvPart> parts,
+                                                           std::vector<KvPart> state_parts,
                                                            kernels::Ops* ops);
   // Saves what is queued, if disk and store take it within seconds.
   ~KvExchange();
   KvExchange(const KvExchange&) = delete;
   KvExchange& operator=(const KvExchange&) = delete;
 
-  const KvPool& pool() const { return pool_; }
+  // Null: no layer of the stage has keys and values of its own.
+  TieredPool* blocks() { return blocks_.get(); }
+  // By the names that OfState makes. Null: the stage has no recurrent layers.
+  TieredPool* states() { return states_.get(); }
   // Null if the device is done with a call when it returns, so that nothing can run beside it.
   KvStaging* staging() { return staging_ ? &*staging_ : nullptr; }
-
-  // Places for so many blocks, or fewer. The others count as dropped.
-  KvSaving TakeForSave(uint32_t n);
-  // The device has filled the places: keeps the blocks under these names, and queues them for disk
-  // and store.
-  void Save(KvSaving saving, std::vector<KvBlockName> names);
 
   // Receives the answers to the epoch's fetches, on threads of the exchange. EndEpoch ends them and
   // forgets what was fetched; no call follows. In between, each fetch is answered once.
   void BeginEpoch(std::function<void(v1::KvFetched)> on_fetched);
   void EndEpoch();
   void Fetch(v1::KvFetch fetch);
-  // The blocks that this fetch was answered with. Null: none, or the fetch is forgotten.
-  std::shared_ptr<const Places> Fetched(uint64_t id) const;
+  // Null: the fetch was answered with no block, or is forgotten.
+  std::shared_ptr<const FetchedKv> Fetched(uint64_t id) const;
   // Releases the places of a fetch that was answered.
   void Forget(uint64_t id);
 
@@ -87,29 +94,39 @@ class KvExchange {
   };
   static constexpr size_t kFetchers = 2;
 
-  KvExchange(kernels::Buffer memory, std::vector<KvPart> parts);
-  absl::Status OpenTiers(const Config& config);
+  KvExchange() = default;
+  absl::Status OpenPools(const Config& config, std::vector<KvPart> parts,
+                         std::vector<KvPart> state_parts, kernels::Ops* ops);
   void StartThreads();
 
   void FetchLoop(size_t fetcher);
-  // Returns the complete blocks from the first on.
-  Places Collect(size_t fetcher, std::span<const KvBlockName> names, v1::KvFetched& fetched);
-  void Answer(const FetchTask& task, Places places, v1::KvFetched fetched);
+  // The time that computing so many blocks would take. 0: unknown.
+  double SecondsToCompute(uint32_t n_blocks) const;
+  // The complete blocks from the first on.
+  void CollectBlocks(size_t fetcher, std::span<const KvBlockName> names,
+                     TieredPool::Clock::time_point deadline, FetchedKv& kv,
+                     TieredPool::Counts& counts);
+  // The blocks before the newest state that is complete, and that state.
+  void CollectToState(size_t fetcher, std::span<const KvBlockName> names,
+                      TieredPool::Clock::time_point deadline, FetchedKv& kv,
+                      TieredPool::Counts& counts);
+  // The complete blocks from the first on; on a stage with recurrent layers, those up to a state.
+  FetchedKv Collect(size_t fetcher, std::span<const KvBlockName> names, v1::KvFetched& fetched);
+  void Answer(const FetchTask& task, FetchedKv kv, v1::KvFetched fetched);
 
-  KvPool pool_;
-  std::optional<KvStaging> staging_;
   const std::shared_ptr<KvStoreCounters> counters_ = std::make_shared<KvStoreCounters>();
-  std::atomic<uint32_t> n_saving_{0};                                                 // places
-  std::atomic<uint64_t> n_dropped_{0}, n_fetched_{0}, n_missed_{0}, n_from_host_{0};  // blocks
+  std::unique_ptr<TieredPool> blocks_, states_;
+  std::optional<KvStaging> staging_;
+  std::atomic<uint64_t> n_fetched_{0}, n_missed_{0}, n_from_host_{0};  // blocks
+  std::atomic<uint64_t> n_fetched_states_{0};
   BlockTimes compute_times_;
 
   mutable Mutex mutex_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::function<void(v1::KvFetched)> on_fetched_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, std::shared_ptr<const Places>> fetched_
+  absl::flat_hash_map<uint64_t, std::shared_ptr<const FetchedKv>> fetched_
       ABSL_GUARDED_BY(mutex_);  // by id; those with blocks
 
-  std::unique_ptr<KvTier> disk_, store_;  // null: none
   ClosableQueue<FetchTask> wanted_;
   std::vector<std::thread> fetchers_;
 };

@@ -17,9 +17,10 @@ namespace {
 constexpr uint64_t kBlockBytes = 128;
 
 struct Fixture {
-  explicit Fixture(KvExchange::Config config, std::vector<KvPart> parts = TwoParts()) {
+  explicit Fixture(KvExchange::Config config, std::vector<KvPart> parts = TwoParts(),
+                   std::vector<KvPart> state_parts = {}) {
     if (config.host_bytes == 0) config.host_bytes = kBlockBytes * 64;
-    auto started = KvExchange::Start(config, std::move(parts), ops.get());
+    auto started = KvExchange::Start(config, std::move(parts), std::move(state_parts), ops.get());
     INFO(started.status());
     REQUIRE(started.ok());
     exchange = *std::move(started);
@@ -31,15 +32,15 @@ struct Fixture {
   }
   // Saves blocks [first, first + n); returns how many of them had room.
   uint32_t Save(int first, uint32_t n) {
-    KvSaving places = exchange->TakeForSave(n);
+    KvSaving places = exchange->blocks()->TakeForSave(n);
     std::vector<KvBlockName> names;
     for (size_t b = 0; b < places.size(); ++b) {
       const int i = first + static_cast<int>(b);
       names.push_back(BlockName(i));
-      FillBlock(exchange->pool(), places[b], i);
+      FillBlock(exchange->blocks()->pool(), places[b], i);
     }
     const auto n_taken = static_cast<uint32_t>(places.size());
-    exchange->Save(std::move(places), std::move(names));
+    exchange->blocks()->Save(std::move(places), std::move(names));
     return n_taken;
   }
   v1::KvFetched FetchAll(uint64_t id, int first, int n) {
@@ -60,9 +61,9 @@ struct Fixture {
   void CheckFetched(uint64_t id, int first, uint32_t n) {
     const auto fetched = exchange->Fetched(id);
     REQUIRE(fetched != nullptr);
-    CHECK(fetched->size() == n);
+    CHECK(fetched->blocks.size() == n);
     for (size_t b = 0; b < n; ++b) {
-      CheckBlock(exchange->pool(), (*fetched)[b], first + static_cast<int>(b));
+      CheckBlock(exchange->blocks()->pool(), fetched->blocks[b], first + static_cast<int>(b));
     }
   }
 
@@ -102,7 +103,7 @@ TEST_CASE("KV exchange: stages with other splits of the layers read the same blo
   Fixture second_layer({.store = "dir:" + dir.path()}, {TwoParts()[1]});
   CHECK(second_layer.Fetch(1, 0, 4) == 4);
   const auto fetched = second_layer.exchange->Fetched(1);
-  CHECK(second_layer.exchange->pool().bytes((*fetched)[2], 0)[5] == BlockByte(2, 1));
+  CHECK(second_layer.exchange->blocks()->pool().bytes(fetched->blocks[2], 0)[5] == BlockByte(2, 1));
   Fixture other_layers({.store = "dir:" + dir.path()}, TwoParts(4));  // layer 5 was never saved
   CHECK(other_layers.Fetch(1, 0, 4) == 0);
 }
@@ -125,9 +126,9 @@ TEST_CASE("KV exchange: memory is bounded; what does not fit is dropped, or not 
 TEST_CASE("KV exchange: what is being saved holds half of the memory at most") {
   TempDir dir;
   Fixture fixture({.host_bytes = kBlockBytes * 8, .store = "dir:" + dir.path()});
-  const KvSaving places = fixture.exchange->TakeForSave(6);
+  const KvSaving places = fixture.exchange->blocks()->TakeForSave(6);
   CHECK(places.size() == 4);
-  CHECK(fixture.exchange->TakeForSave(1).empty());
+  CHECK(fixture.exchange->blocks()->TakeForSave(1).empty());
   CHECK(fixture.exchange->Stats().dropped_blocks() == 3);
   CHECK(fixture.exchange->Stats().waiting_blocks() == 4);
 }
@@ -135,7 +136,7 @@ TEST_CASE("KV exchange: what is being saved holds half of the memory at most") {
 TEST_CASE("KV exchange: blocks whose step was lost hold no memory") {
   TempDir dir;
   Fixture fixture({.host_bytes = kBlockBytes * 8, .store = "dir:" + dir.path()});
-  for (int i = 0; i < 3; ++i) CHECK(fixture.exchange->TakeForSave(6).size() == 4);
+  for (int i = 0; i < 3; ++i) CHECK(fixture.exchange->blocks()->TakeForSave(6).size() == 4);
   CHECK(fixture.exchange->Stats().waiting_blocks() == 0);
 }
 
@@ -245,14 +246,130 @@ TEST_CASE("KV exchange: a malformed fetch is answered with nothing") {
   CHECK(fixture.answers.Pop()->n_blocks() == 0);
 }
 
+// A state of two recurrent layers, beside the layers of TwoParts.
+std::vector<KvPart> TwoStateParts() {
+  return {{.layer = 2, .bytes = 200}, {.layer = 5, .bytes = 200}};
+}
+
+struct WithStates : Fixture {
+  explicit WithStates(KvExchange::Config config)
+      : Fixture(std::move(config), TwoParts(), TwoStateParts()) {}
+
+  // Saves the state at the end of block i, with the bytes of block 50 + i.
+  void SaveState(int i) {
+    KvSaving places = exchange->states()->TakeForSave(1);
+    REQUIRE(places.size() == 1);
+    FillBlock(exchange->states()->pool(), places[0], 50 + i);
+    exchange->states()->Save(std::move(places), {OfState(BlockName(i))});
+  }
+  // Fetches blocks 0 to n - 1. Returns how many come, with the state at their end.
+  uint32_t FetchWithState(uint64_t id, int n) {
+    const v1::KvFetched answer = FetchAll(id, 0, n);
+    CHECK(answer.ends_at_state() == (answer.n_blocks() > 0));
+    if (answer.n_blocks() == 0) {
+      CHECK(exchange->Fetched(id) == nullptr);
+      return 0;
+    }
+    CheckFetched(id, 0, answer.n_blocks());
+    const int last = static_cast<int>(answer.n_blocks()) - 1;
+    CheckBlock(exchange->states()->pool(), exchange->Fetched(id)->state, 50 + last);
+    return answer.n_blocks();
+  }
+};
+
+// For 10 states; those that are being written may take half of them.
+constexpr uint64_t kHostBytes = 10 * (128 * kBlockBytes + 400);
+
+TEST_CASE("KV exchange: a fetch ends at the last state that a tier has") {
+  const TempDir dir;
+  for (const char* const tier : {"host", "disk", "store"}) {
+    CAPTURE(tier);
+    const std::string path = dir.File(tier);
+    KvExchange::Config config{.host_bytes = kHostBytes};
+    if (tier == std::string("disk")) config.disk = path;
+    if (tier == std::string("store")) config.store = "dir:" + path;
+    auto saver = std::make_unique<WithStates>(config);
+    saver->Save(0, 10);
+    saver->SaveState(3);
+    saver->SaveState(7);
+    std::unique_ptr<WithStates> other;
+    if (tier != std::string("host")) {
+      saver.reset();  // its end saves what is queued
+      other = std::make_unique<WithStates>(config);
+    }
+    WithStates& reader = other ? *other : *saver;
+    CHECK(reader.FetchWithState(1, 10) == 8);
+    CHECK(reader.FetchWithState(2, 7) == 4);
+    CHECK(reader.FetchWithState(3, 3) == 0);
+    CHECK(reader.exchange->Stats().fetched_states() == 2);
+    CHECK(reader.exchange->Stats().host_states() == 2);
+  }
+}
+
+TEST_CASE("KV exchange: a state of which a block before is missing is of no use") {
+  WithStates fixture({.host_bytes = kHostBytes});
+  fixture.Save(0, 6);
+  fixture.SaveState(3);
+  fixture.SaveState(7);
+  CHECK(fixture.FetchWithState(1, 10) == 4);
+}
+
+TEST_CASE("KV exchange: a state that is damaged in the store is left out") {
+  TempDir dir;
+  const KvExchange::Config config{.host_bytes = kHostBytes, .store = "dir:" + dir.path()};
+  {
+    WithStates saver(config);
+    saver.Save(0, 10);
+    saver.SaveState(3);
+    saver.SaveState(7);
+  }
+  size_t n_damaged = 0;
+  const std::string name = HexBlock({.block = OfState(BlockName(7)).key, .layer = 0});
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
+    if (!entry.path().filename().string().starts_with(name)) continue;
+    std::filesystem::resize_file(entry.path(), 20);
+    ++n_damaged;
+  }
+  REQUIRE(n_damaged == 2);
+  WithStates reader(config);
+  CHECK(reader.FetchWithState(1, 10) == 4);
+  CHECK(reader.exchange->Stats().corrupt_values() > 0);
+}
+
+TEST_CASE("KV exchange: a stage may have no part of a block, or nothing at all") {
+  Fixture states({.host_bytes = 4000}, {}, TwoStateParts());
+  CHECK(states.exchange->blocks() == nullptr);
+  KvSaving places = states.exchange->states()->TakeForSave(1);
+  states.exchange->states()->Save(std::move(places), {OfState(BlockName(3))});
+  const v1::KvFetched answer = states.FetchAll(1, 0, 9);
+  CHECK(answer.n_blocks() == 4);
+  CHECK(answer.ends_at_state());
+  CHECK(states.exchange->Fetched(1)->state.valid());
+
+  Fixture nothing({.host_bytes = 4000}, {});
+  CHECK(nothing.Fetch(1, 0, 9) == 9);
+  CHECK(nothing.exchange->Stats().host_blocks() == 0);
+}
+
+TEST_CASE("KV exchange: host memory has a state for 128 blocks, and at least one") {
+  const WithStates least({.host_bytes = kBlockBytes + 400});
+  CHECK(least.exchange->states()->pool().n_total() == 1);
+  CHECK(least.exchange->blocks()->pool().n_total() == 1);
+  const WithStates more({.host_bytes = kHostBytes});
+  CHECK(more.exchange->states()->pool().n_total() == 10);
+  CHECK(more.exchange->blocks()->pool().n_total() == 1280);
+}
+
 TEST_CASE("KV exchange: a bad URL, or memory for less than a block, is refused") {
   const auto ops = kernels::MakeReferenceOps();
   const auto code = [&](const KvExchange::Config& config) {
-    return KvExchange::Start(config, TwoParts(), ops.get()).status().code();
+    return KvExchange::Start(config, TwoParts(), {}, ops.get()).status().code();
   };
   CHECK(code({.host_bytes = 4096, .store = "ftp:x"}) == absl::StatusCode::kInvalidArgument);
   CHECK(code({.host_bytes = 4096, .disk = ":1GiB"}) == absl::StatusCode::kInvalidArgument);
   CHECK(code({.host_bytes = 127}) == absl::StatusCode::kInvalidArgument);
+  CHECK(absl::IsInvalidArgument(
+      KvExchange::Start({.host_bytes = 527}, TwoParts(), TwoStateParts(), ops.get()).status()));
 }
 
 }  // namespace

@@ -18,13 +18,9 @@ void KvPool::Place::Release() {
 
 KvPool::Places& KvPool::Places::operator=(Places&& other) noexcept {
   if (this == &other) return *this;
-  Clear();
+  Trim(0);
   all_ = std::move(other.all_);
   return *this;
-}
-
-void KvPool::Places::Clear() {
-  while (!all_.empty()) all_.pop_back();
 }
 
 KvPool::KvPool(kernels::Buffer memory, std::vector<KvPart> parts)

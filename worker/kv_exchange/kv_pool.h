@@ -49,17 +49,20 @@ class KvPool {
     Places() = default;
     Places(Places&&) = default;
     Places& operator=(Places&& other) noexcept;
-    ~Places() { Clear(); }
+    ~Places() { Trim(0); }
 
     bool empty() const { return all_.empty(); }
     size_t size() const { return all_.size(); }
     const Place& operator[](size_t i) const { return all_[i]; }
     void Add(Place place) { all_.push_back(std::move(place)); }
+    // Releases all but the first n, if there are more.
+    void Trim(size_t n) {
+      while (all_.size() > n) all_.pop_back();
+    }
     // Not valid in this from now on.
     Place TakeOut(size_t i) { return std::move(all_[i]); }
 
    private:
-    void Clear();
     std::vector<Place> all_;
   };
 

@@ -192,6 +192,20 @@ uint32_t KvTier::ReadCall(KvStore& store, std::span<const KvBlockName> names,
   return static_cast<uint32_t>(names.size());
 }
 
+uint32_t KvTier::FindLast(size_t fetcher, std::span<const KvBlockName> names,
+                          Clock::time_point deadline) {
+  const auto layer = static_cast<uint32_t>(pool_.parts().front().layer);
+  std::vector<KvKey> keys;
+  keys.reserve(names.size());
+  for (const KvBlockName& name : names) keys.push_back({.block = name.key, .layer = layer});
+  const absl::StatusOr<std::vector<bool>> found =
+      fetch_stores_[fetcher].front()->Has(keys, deadline);
+  if (!found.ok()) return 0;
+  auto last = static_cast<uint32_t>(found->size());
+  while (last > 0 && !(*found)[last - 1]) --last;
+  return last;
+}
+
 bool KvTier::TakeEntries(std::span<const KvKey> keys,
                          std::span<const std::optional<std::string>> entries,
                          const KvBlockName& name, const KvPool::Place& place) {

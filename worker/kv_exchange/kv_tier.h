@@ -76,6 +76,9 @@ class KvTier {
   // that the tier lacks, and when the pool has no place. The fetcher's thread calls this.
   void Read(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline,
             KvPool::Places& places);
+  // The number of names up to the last one that the tier has a value of; 0: it has none, or fails.
+  // The fetcher's thread calls this.
+  uint32_t FindLast(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline);
   // Whether reading so many blocks takes less time than computing them: by the calls so far, or
   // because nothing is known, or not lately. recompute_s 0: unknown.
   bool IsFaster(uint32_t n_blocks, double recompute_s);

@@ -33,6 +33,17 @@ absl::StatusOr<std::vector<std::optional<std::string>>> DirKvStore::Get(
   return values;
 }
 
+absl::StatusOr<std::vector<bool>> DirKvStore::Has(std::span<const KvKey> keys,
+                                                  Clock::time_point deadline) {
+  std::vector<bool> found;
+  found.reserve(keys.size());
+  for (const KvKey& key : keys) {
+    SC_RETURN_IF_ERROR(CheckTime(name(), deadline));
+    found.push_back(access(DirFile(path_, key).c_str(), R_OK) == 0);
+  }
+  return found;
+}
+
 absl::StatusOr<std::optional<std::string>> DirKvStore::Read(const std::string& path) const {
   const absl::StatusOr<OpenedFile> file = OpenFile(path);
   if (absl::IsNotFound(file.status()) || absl::IsPermissionDenied(file.status())) {

@@ -41,6 +41,8 @@ class DirKvStore final : public KvStore {
   // A file that this user may not read is a missing one.
   absl::StatusOr<std::vector<std::optional<std::string>>> Get(std::span<const KvKey> keys,
                                                               Clock::time_point deadline) override;
+  absl::StatusOr<std::vector<bool>> Has(std::span<const KvKey> keys,
+                                        Clock::time_point deadline) override;
   absl::Status Put(std::span<const KvValue> values, Clock::time_point deadline) override;
 
  private:

@@ -69,6 +69,29 @@ absl::StatusOr<std::vector<std::optional<std::string>>> DiskKvStore::Get(
   return values;
 }
 
+absl::StatusOr<std::vector<bool>> DiskKvStore::Has(std::span<const KvKey> keys,
+                                                   Clock::time_point deadline) {
+  std::vector<bool> found;
+  found.reserve(keys.size());
+  for (const KvKey& key : keys) {
+    SC_RETURN_IF_ERROR(CheckTime(name(), deadline));
+    bool has = false;
+    for (size_t folder = 0; folder < folders_.size() && !has; ++folder) {
+      has = folders_[folder].layers.Has(key.layer) && HasIn(folder, key.block);
+    }
+    found.push_back(has);
+  }
+  return found;
+}
+
+bool DiskKvStore::HasIn(size_t folder, const KvBlockId& block) const {
+  {
+    const MutexLock lock(mutex_);
+    if (owned_[folder]) return index_.Has({folder, block});
+  }
+  return access(folders_[folder].FileOf(block).c_str(), R_OK) == 0;
+}
+
 absl::Status DiskKvStore::Put(std::span<const KvValue> values, Clock::time_point deadline) {
   if (values.empty()) return absl::OkStatus();
   SC_RETURN_IF_ERROR(Adopt());

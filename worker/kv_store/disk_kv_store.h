@@ -55,6 +55,8 @@ class DiskKvStore final : public KvStore {
   // it, the others are of no use.
   absl::StatusOr<std::vector<std::optional<std::string>>> Get(std::span<const KvKey> keys,
                                                               Clock::time_point deadline) override;
+  absl::StatusOr<std::vector<bool>> Has(std::span<const KvKey> keys,
+                                        Clock::time_point deadline) override;
   // The values of a block are next to each other. They replace all that this worker has put for the
   // block, other layers, too. RESOURCE_EXHAUSTED: the disk is full, or a block is larger than the
   // bound.
@@ -71,6 +73,7 @@ class DiskKvStore final : public KvStore {
         folders_(std::move(folders)),
         owned_(folders_.size()) {}
 
+  bool HasIn(size_t folder, const KvBlockId& block) const;
   absl::Status Write(std::span<const KvValue> values, int64_t used_ns);
   // `keys` are of one block; sets those of `values` that are absent.
   absl::Status Read(std::span<const KvKey> keys, int64_t used_ns,

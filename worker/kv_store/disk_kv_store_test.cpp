@@ -109,6 +109,9 @@ TEST_CASE("disk tier: a store returns what was put, in the order of the keys") {
   CHECK(*found == std::vector<std::optional<std::string>>{"other block", std::nullopt,
                                                           std::string("\0\r\n", 3), "first",
                                                           std::nullopt, "other block"});
+  // A file counts as its block's, whichever of its layers it has.
+  CHECK(store->Has(keys, Later()).value() ==
+        std::vector<bool>{true, true, true, true, false, true});
   CHECK(store->Get({}, Later())->empty());
   CHECK(store->Put({}, Later()).ok());
   REQUIRE(store->Put(std::vector<KvValue>{{KeyOf(1, 0), "again"}}, Later()).ok());

@@ -41,6 +41,14 @@ absl::StatusOr<std::vector<std::optional<std::string>>> GuardedKvStore::Get(
   return values;
 }
 
+absl::StatusOr<std::vector<bool>> GuardedKvStore::Has(std::span<const KvKey> keys,
+                                                      Clock::time_point deadline) {
+  SC_RETURN_IF_ERROR(Ask(reads_));
+  auto found = store_->Has(keys, deadline);
+  Tell(reads_, found.status());
+  return found;
+}
+
 absl::Status GuardedKvStore::Put(std::span<const KvValue> values, Clock::time_point deadline) {
   SC_RETURN_IF_ERROR(Ask(writes_));
   const absl::Status status = store_->Put(values, deadline);

@@ -44,6 +44,8 @@ class GuardedKvStore final : public KvStore {
   // UNAVAILABLE also if the call is refused.
   absl::StatusOr<std::vector<std::optional<std::string>>> Get(std::span<const KvKey> keys,
                                                               Clock::time_point deadline) override;
+  absl::StatusOr<std::vector<bool>> Has(std::span<const KvKey> keys,
+                                        Clock::time_point deadline) override;
   absl::Status Put(std::span<const KvValue> values, Clock::time_point deadline) override;
 
  private:

@@ -27,6 +27,13 @@ class ToyStore final : public KvStore {
     }
     return found;
   }
+  absl::StatusOr<std::vector<bool>> Has(std::span<const KvKey> keys, Clock::time_point) override {
+    n_gets += 1;
+    if (!get_status.ok()) return get_status;
+    std::vector<bool> found;
+    for (const KvKey& key : keys) found.push_back(values.contains(key.layer));
+    return found;
+  }
   absl::Status Put(std::span<const KvValue> put, Clock::time_point) override {
     n_puts += 1;
     if (!put_status.ok()) return put_status;
@@ -56,6 +63,7 @@ TEST_CASE("values and bytes are counted") {
   Guarded guarded(std::chrono::hours(1));
   CHECK(guarded.store.name() == "toy");
   REQUIRE(guarded.Put().ok());
+  CHECK(guarded.store.Has(kKeys, kAnyTime).value() == std::vector<bool>{true, false});
   const auto found = guarded.store.Get(kKeys, kAnyTime);
   REQUIRE(found.ok());
   CHECK(*found == std::vector<std::optional<std::string>>{"12345", std::nullopt});

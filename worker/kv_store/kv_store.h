@@ -39,6 +39,9 @@ class KvStore {
   // UNAVAILABLE: the place cannot be used now, or not by the deadline.
   virtual absl::StatusOr<std::vector<std::optional<std::string>>> Get(
       std::span<const KvKey> keys, Clock::time_point deadline) = 0;
+  // Whether there may be a value for each key: Get may still return none. Errors are Get's.
+  virtual absl::StatusOr<std::vector<bool>> Has(std::span<const KvKey> keys,
+                                                Clock::time_point deadline) = 0;
   // Replaces the values that these keys have. After an error, some of the new values may be stored.
   // Errors are Get's and, if only writing fails, RESOURCE_EXHAUSTED: the place is full; or
   // PERMISSION_DENIED: this user may not write.

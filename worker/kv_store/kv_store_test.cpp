@@ -49,7 +49,10 @@ TEST_CASE("a store returns what another one has put, in the order of the keys") 
     REQUIRE(found.ok());
     CHECK(*found == std::vector<std::optional<std::string>>{"other block", std::nullopt, bytes,
                                                             "first", std::nullopt, "other block"});
+    CHECK(reader->Has(keys, InAMinute()).value() ==
+          std::vector<bool>{true, false, true, true, false, true});
     CHECK(reader->Get({}, InAMinute())->empty());
+    CHECK(reader->Has({}, InAMinute())->empty());
     CHECK(writer->Put({}, InAMinute()).ok());
   });
 }
@@ -81,6 +84,8 @@ TEST_CASE("a call whose deadline has passed fails, and the next one succeeds") {
     const auto store = OpenOrFail(url);
     const auto past = KvStore::Clock::now() - std::chrono::seconds(1);
     CHECK(store->Get(std::vector{KeyOf(1, 0)}, past).status().code() ==
+          absl::StatusCode::kUnavailable);
+    CHECK(store->Has(std::vector{KeyOf(1, 0)}, past).status().code() ==
           absl::StatusCode::kUnavailable);
     CHECK(store->Put(std::vector<KvValue>{{KeyOf(1, 0), "value"}}, past).code() ==
           absl::StatusCode::kUnavailable);

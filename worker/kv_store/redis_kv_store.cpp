@@ -104,6 +104,22 @@ absl::StatusOr<std::vector<std::optional<std::string>>> RedisKvStore::Get(
   return values;
 }
 
+// The first byte of a value, so that a user needs no right to another command than Get's.
+absl::StatusOr<std::vector<bool>> RedisKvStore::Has(std::span<const KvKey> keys,
+                                                    Clock::time_point deadline) {
+  std::vector<std::string> names;
+  for (const KvKey& key : keys) names.push_back(RedisKey(key));
+  std::vector<RedisCommand> commands;
+  commands.reserve(names.size());
+  for (const std::string& name : names) commands.push_back({"GETRANGE", name, "0", "0"});
+  if (commands.empty()) return std::vector<bool>();
+  SC_ASSIGN_OR_RETURN(const std::vector<RedisReply> replies, Exchange(commands, deadline));
+  std::vector<bool> found;
+  found.reserve(replies.size());
+  for (const RedisReply& reply : replies) found.push_back(!reply.text().empty());
+  return found;
+}
+
 absl::Status RedisKvStore::Put(std::span<const KvValue> values, Clock::time_point deadline) {
   while (!values.empty()) {
     size_t n = 0, n_bytes = 0;

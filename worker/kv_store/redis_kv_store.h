@@ -38,6 +38,8 @@ class RedisKvStore final : public KvStore {
   std::string name() const override { return url_.Redacted(); }
   absl::StatusOr<std::vector<std::optional<std::string>>> Get(std::span<const KvKey> keys,
                                                               Clock::time_point deadline) override;
+  absl::StatusOr<std::vector<bool>> Has(std::span<const KvKey> keys,
+                                        Clock::time_point deadline) override;
   absl::Status Put(std::span<const KvValue> values, Clock::time_point deadline) override;
 
  private:

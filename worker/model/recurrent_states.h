@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
+#include "worker/model/stage_model.h"
 
 namespace stagecoach::worker {
 
@@ -21,11 +22,18 @@ class RecurrentStates {
   absl::Status Allocate(uint64_t n_states, kernels::Ops* ops);
   // [n_states, state_elements] of layer first_layer + i. REQUIRES: it is recurrent; Allocate().
   float* layer(int32_t i) const;
+  // The layers' parts of a state.
+  std::vector<KvPart> parts() const;
+  // parts()[part] of this state. REQUIRES: Allocate().
+  float* state(size_t part, uint64_t number) const;
   // In all layers.
   void Copy(std::span<const kernels::StateCopy> copies, kernels::Ops* ops) const;
 
  private:
+  int64_t n_elements() const { return spec_.recurrent->shape.state_elements(); }
+
   const ModelSpec& spec_;
+  const int32_t first_layer_;
   std::vector<int32_t> index_;  // by layer: its number among the recurrent ones; -1: it is none
   int32_t n_recurrent_ = 0;
   uint64_t n_states_ = 0;

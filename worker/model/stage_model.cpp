@@ -98,6 +98,8 @@ class StageModelImpl final : public StageModel {
     if (spec_.recurrent) recordings_.clear();  // they refer to the old states
     return states_.Allocate(n_states, ops_);
   }
+  std::vector<KvPart> state_parts() const override { return states_.parts(); }
+  void* state(size_t part, uint32_t number) override { return states_.state(part, number); }
   void ExportKv(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
                 size_t place_bytes) override {
     ops_->ExportKv(KvCopy(part, copies, host, place_bytes));
@@ -232,7 +234,6 @@ class StageModelImpl final : public StageModel {
   }
   kernels::KvCopyArgs KvCopy(size_t part, std::span<const kernels::KvBlockCopy> copies, void* host,
                              size_t place_bytes) const {
-    SC_CHECK(!spec_.recurrent);
     const int32_t layer = kv_.parts().at(part).layer;
     const HeadShape heads = spec_.heads(spec_.layers[static_cast<size_t>(layer)]);
     return {.kv = kv_.layer(layer - options_.first_layer),

@@ -55,11 +55,11 @@ using LogitRows = std::optional<std::span<const int32_t>>;
 // load with that status.
 using LoadProgressFn = std::function<absl::Status(uint64_t bytes_done, uint64_t bytes_total)>;
 
-// The part of a KV block that one layer of the stage holds.
+// The part of a KV block, or of a recurrent state, that one layer of the stage holds.
 struct KvPart {
   int32_t layer = 0;     // counted over the whole model
-  int32_t kv_group = 0;  // whose block ids it has
-  uint64_t bytes = 0;    // of keys and values in the order of Ops::ExportKv
+  int32_t kv_group = 0;  // whose block ids it has; of a state: 0
+  uint64_t bytes = 0;    // of keys and values in the order of Ops::ExportKv, or of the state
 };
 
 class StageModel {
@@ -91,6 +91,11 @@ class StageModel {
   // The same as AllocateKv for the states: one for each slot that is used, then those that steps
   // save (StepBatch::state_saves).
   virtual absl::Status AllocateStates(uint64_t) { return absl::OkStatus(); }
+  // The stage's part of a state, by recurrent layer.
+  virtual std::vector<KvPart> state_parts() const { return {}; }
+  // Device memory of state_parts()[part] of this state. Its order is the device's: see numerics ids
+  // (kernels/ops.h). REQUIRES: AllocateStates().
+  virtual void* state(size_t /*part*/, uint32_t /*number*/) { return nullptr; }
 
   // The stage's part of a KV block, by layer.
   virtual std::vector<KvPart> kv_parts() const = 0;

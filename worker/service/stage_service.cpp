@@ -298,6 +298,7 @@ grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequ
   response->set_transport(transport_->Description());
   response->set_kv_since_epoch(kept_.kv_since());
   response->set_has_kv_store(Exchange() != nullptr);
+  response->set_has_state_store(Exchange() != nullptr);
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);
 }

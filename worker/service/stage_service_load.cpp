@@ -217,7 +217,7 @@ absl::Status StageService::StartExchange(const v1::LoadConfig& config, uint32_t 
            .disk = config.disk_kv(),
            .n_local = std::max(1u, n_local),
            .store = config.kv_store()},
-          model_->kv_parts(), ops_));
+          model_->kv_parts(), model_->state_parts(), ops_));
   SetExchange(std::move(exchange));
   return absl::OkStatus();
 }

@@ -23,70 +23,141 @@ absl::Status KvCopies::Begin(const StepMetaView& meta, KvAfterStep* after) {
   return Restore(meta);
 }
 
+namespace {
+
+KvBlockName NameOf(const KvSaveRecord& record) {
+  KvBlockName name{.owner = record.owner};
+  std::copy(std::begin(record.key), std::end(record.key), name.key.begin());
+  std::copy(std::begin(record.tokens), std::end(record.tokens), name.tokens.begin());
+  return name;
+}
+
+}  // namespace
+
 void KvCopies::Save(const StepMetaView& meta, KvAfterStep* after) {
-  after->saved = exchange_->TakeForSave(static_cast<uint32_t>(meta.saves.size()));
-  const size_t n = after->saved.size();
-  if (n == 0) return;
-  for (const KvSaveRecord& record : meta.saves.first(n)) {
-    KvBlockName& name = after->names.emplace_back();
-    std::copy(std::begin(record.key), std::end(record.key), name.key.begin());
-    std::copy(std::begin(record.tokens), std::end(record.tokens), name.tokens.begin());
-    name.owner = record.owner;
+  std::vector<size_t> blocks, states;
+  for (size_t i = 0; i < meta.saves.size(); ++i) {
+    (meta.saved_state(i) == kNoKvBlock ? blocks : states).push_back(i);
   }
-  const KvPool& pool = exchange_->pool();
+  // A stage may have no part of a block, or of a state.
+  if (!blocks.empty() && exchange_->blocks() != nullptr) SaveBlocks(meta, blocks, after);
+  if (!states.empty() && exchange_->states() != nullptr) SaveStates(meta, states, after);
+}
+
+void KvCopies::SaveBlocks(const StepMetaView& meta, std::span<const size_t> saves,
+                          KvAfterStep* after) {
+  TieredPool& blocks = *exchange_->blocks();
+  after->saved = blocks.TakeForSave(static_cast<uint32_t>(saves.size()));
+  saves = saves.first(after->saved.size());
+  if (saves.empty()) return;
+  for (const size_t i : saves) after->names.push_back(NameOf(meta.saves[i]));
+  const KvPool& pool = blocks.pool();
   for (size_t part = 0; part < pool.parts().size(); ++part) {
     const auto group = static_cast<size_t>(pool.parts()[part].kv_group);
     copies_.clear();
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < saves.size(); ++i) {
       copies_.push_back(
-          {.block = meta.save_blocks[i * meta.n_groups + group], .place = after->saved[i].index()});
+          {.block = meta.saved_blocks(saves[i])[group], .place = after->saved[i].index()});
     }
     model_->ExportKv(part, copies_, pool.at(part), pool.place_bytes());
   }
 }
 
-absl::StatusOr<std::vector<uint32_t>> KvCopies::PlacesOf(const StepMetaView& meta) const {
-  std::vector<uint32_t> places;
-  std::shared_ptr<const KvExchange::Places> fetched;
+void KvCopies::SaveStates(const StepMetaView& meta, std::span<const size_t> saves,
+                          KvAfterStep* after) {
+  TieredPool& states = *exchange_->states();
+  after->saved_states = states.TakeForSave(static_cast<uint32_t>(saves.size()));
+  saves = saves.first(after->saved_states.size());
+  const KvPool& pool = states.pool();
+  for (size_t i = 0; i < saves.size(); ++i) {
+    after->state_names.push_back(OfState(NameOf(meta.saves[saves[i]])));
+    const uint32_t number = meta.saved_state(saves[i]);
+    for (size_t part = 0; part < pool.parts().size(); ++part) {
+      const auto to = pool.bytes(after->saved_states[i], part);
+      ops_->DownloadLater(model_->state(part, number), to.data(), to.size());
+    }
+  }
+}
+
+absl::StatusOr<std::vector<KvCopies::Source>> KvCopies::SourcesOf(const StepMetaView& meta) const {
+  std::vector<Source> sources;
+  std::shared_ptr<const KvExchange::FetchedKv> fetched;
   for (size_t i = 0; i < meta.restores.size(); ++i) {
     const uint64_t fetch = meta.restores[i].fetch;
     const uint32_t index = meta.restores[i].index;
     if (i == 0 || fetch != meta.restores[i - 1].fetch) fetched = exchange_->Fetched(fetch);
-    if (fetched == nullptr || index >= fetched->size()) {
+    if (fetched == nullptr || index >= fetched->n_blocks) {
       return absl::FailedPreconditionError(absl::StrCat("step ", meta.step, " restores block ",
                                                         index, " of fetch ", fetch,
                                                         ", which this stage does not hold"));
     }
-    places.push_back((*fetched)[index].index());
+    Source& source = sources.emplace_back();
+    if (!fetched->blocks.empty()) source.place = fetched->blocks[index].index();
+    if (meta.restored_state(i) == kNoKvBlock || exchange_->states() == nullptr) continue;
+    if (!fetched->state.valid() || index + 1 != fetched->n_blocks) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("step ", meta.step, " restores a state after block ", index, " of fetch ",
+                       fetch, ", which this stage does not hold"));
+    }
+    source.state_place = fetched->state.index();
   }
-  return places;
+  return sources;
 }
 
 absl::Status KvCopies::Restore(const StepMetaView& meta) {
   if (meta.restores.empty()) return absl::OkStatus();
-  SC_ASSIGN_OR_RETURN(const std::vector<uint32_t> places, PlacesOf(meta));
+  SC_ASSIGN_OR_RETURN(const std::vector<Source> sources, SourcesOf(meta));
   KvStaging* const staging = exchange_->staging();
   std::vector<KvRestored> now;
   std::vector<uint32_t> places_beside;
-  for (size_t i = 0; i < places.size(); ++i) {
-    const auto ids = meta.restore_blocks.subspan(i * meta.n_groups, meta.n_groups);
+  std::vector<RestoredState> states_now, states_beside;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto ids = meta.restored_blocks(i);
     const bool beside = staging != nullptr && meta.restores[i].beside != 0;
+    if (const uint32_t state = meta.restored_state(i);
+        state != kNoKvBlock && exchange_->states() != nullptr) {
+      (beside ? states_beside : states_now)
+          .push_back({.place = sources[i].state_place, .state = state});
+    }
+    if (exchange_->blocks() == nullptr) continue;
     KvRestored& restored = (beside ? beside_ : now).emplace_back();
     restored.blocks.assign(ids.begin(), ids.end());
-    restored.place = places[i];
+    restored.place = sources[i].place;
     if (!beside) continue;
     restored.place = static_cast<uint32_t>(places_beside.size());
-    places_beside.push_back(places[i]);
+    places_beside.push_back(sources[i].place);
   }
-  const KvPool& pool = exchange_->pool();
-  Import(now, [&pool](size_t part) { return pool.at(part); });
+  if (!now.empty()) {
+    const KvPool& pool = exchange_->blocks()->pool();
+    Import(now, [&pool](size_t part) { return pool.at(part); });
+  }
+  if (!states_now.empty()) {
+    BeginStates(states_now);
+    ops_->JoinCopies();
+  }
+  // FinishBeside waits for these, too.
+  BeginStates(states_beside);
   if (!places_beside.empty()) staging->Begin(places_beside);
   return absl::OkStatus();
 }
 
+void KvCopies::BeginStates(std::span<const RestoredState> states) {
+  if (states.empty()) return;
+  const KvPool& pool = exchange_->states()->pool();
+  std::vector<kernels::HostCopy> copies;
+  for (const RestoredState& restored : states) {
+    for (size_t part = 0; part < pool.parts().size(); ++part) {
+      copies.push_back({.host = pool.at(part) + restored.place * pool.place_bytes(),
+                        .device = model_->state(part, restored.state),
+                        .bytes = pool.parts()[part].bytes});
+    }
+  }
+  ops_->CopyBeside(copies);
+}
+
 template <typename At>
 void KvCopies::Import(std::span<const KvRestored> blocks, const At& at) {
-  const KvPool& pool = exchange_->pool();
+  const KvPool& pool = exchange_->blocks()->pool();
   for (size_t part = 0; part < pool.parts().size(); ++part) {
     const auto group = static_cast<size_t>(pool.parts()[part].kv_group);
     copies_.clear();
@@ -107,7 +178,12 @@ void KvCopies::FinishBeside() {
 }
 
 void KvCopies::Finish(KvAfterStep after) {
-  if (!after.saved.empty()) exchange_->Save(std::move(after.saved), std::move(after.names));
+  if (!after.saved.empty()) {
+    exchange_->blocks()->Save(std::move(after.saved), std::move(after.names));
+  }
+  if (!after.saved_states.empty()) {
+    exchange_->states()->Save(std::move(after.saved_states), std::move(after.state_names));
+  }
   for (const uint64_t id : after.forgotten_fetches) exchange_->Forget(id);
 }
 

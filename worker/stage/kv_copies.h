@@ -1,4 +1,5 @@
-// A step's copies of KV blocks between the device and the exchange's host memory.
+// A step's copies of KV blocks, and of saved states of recurrent layers, between the device and the
+// exchange's host memory.
 //
 // Begin queues them on the device before the step's rows: first saves, which see what the steps
 // before have written, then restores, which the rows read. Restores beside the rows go to memory of
@@ -22,6 +23,8 @@ namespace stagecoach::worker {
 struct KvAfterStep {
   KvSaving saved;
   std::vector<KvBlockName> names;
+  KvSaving saved_states;
+  std::vector<KvBlockName> state_names;
   std::vector<uint64_t> forgotten_fetches;  // the device may read their memory until then
 };
 
@@ -34,8 +37,9 @@ struct KvRestored {
 // Compute thread, except Finish.
 class KvCopies {
  public:
-  // Both outlive this. exchange: null if there is no store.
-  KvCopies(StageModel* model, KvExchange* exchange) : model_(model), exchange_(exchange) {}
+  // All outlive this. exchange: null if there is no store.
+  KvCopies(StageModel* model, kernels::Ops* ops, KvExchange* exchange)
+      : model_(model), ops_(ops), exchange_(exchange) {}
 
   // FAILED_PRECONDITION: the step has copies and there is no store, or a block that it restores was
   // not fetched; the sequence would read garbage.
@@ -44,8 +48,13 @@ class KvCopies {
   void Finish(KvAfterStep after);
 
  private:
-  // Places of the pool, by restore.
-  absl::StatusOr<std::vector<uint32_t>> PlacesOf(const StepMetaView& meta) const;
+  // What to restore a block from.
+  struct Source {
+    uint32_t place = 0;        // of the pool of blocks
+    uint32_t state_place = 0;  // of the pool of states, if the restore names a state
+  };
+  // By restore.
+  absl::StatusOr<std::vector<Source>> SourcesOf(const StepMetaView& meta) const;
   absl::Status Restore(const StepMetaView& meta);
   // Copies restored blocks to the parts' caches. `at` has the address of a part of place 0.
   template <typename At>
@@ -53,8 +62,17 @@ class KvCopies {
   // The restores beside the step before.
   void FinishBeside();
   void Save(const StepMetaView& meta, KvAfterStep* after);
+  void SaveBlocks(const StepMetaView& meta, std::span<const size_t> saves, KvAfterStep* after);
+  void SaveStates(const StepMetaView& meta, std::span<const size_t> saves, KvAfterStep* after);
+  // Copies states from these places to these numbers, beside what follows until JoinCopies.
+  struct RestoredState {
+    uint32_t place;
+    uint32_t state;
+  };
+  void BeginStates(std::span<const RestoredState> states);
 
   StageModel* const model_;
+  kernels::Ops* const ops_;
   KvExchange* const exchange_;
   std::vector<kernels::KvBlockCopy> copies_;  // of one part
   std::vector<KvRestored> beside_;            // by place of the staging memory

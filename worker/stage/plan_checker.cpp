@@ -69,13 +69,17 @@ absl::Status PlanChecker::Check(const StepMetaView& meta,
 
 absl::Status PlanChecker::CheckKvCopies(const StepMetaView& meta) const {
   const auto check = [&](std::span<const uint32_t> blocks, bool may_lack) {
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      const size_t g = i % meta.n_groups;
-      if (blocks[i] < kv_blocks_[g] || (may_lack && blocks[i] == kNoKvBlock)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("a copy of block ", blocks[i], " of KV group ",
+    for (size_t g = 0; g < blocks.size(); ++g) {
+      if (blocks[g] < kv_blocks_[g] || (may_lack && blocks[g] == kNoKvBlock)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("a copy of block ", blocks[g], " of KV group ",
                                                      g, ", which has ", kv_blocks_[g]));
     }
     return absl::OkStatus();
+  };
+  const auto check_state = [this](uint32_t state) {
+    if (state < limits_.n_states || state == kNoKvBlock) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("a copy of recurrent state ", state, "; there are ", limits_.n_states));
   };
   const auto n_beside = std::ranges::count_if(
       meta.restores, [](const KvRestoreRecord& restore) { return restore.beside != 0; });
@@ -83,8 +87,16 @@ absl::Status PlanChecker::CheckKvCopies(const StepMetaView& meta) const {
     return absl::InvalidArgumentError(absl::StrCat(
         n_beside, " blocks are restored beside its rows; ", kMostBlocksBeside, " are possible"));
   }
-  SC_RETURN_IF_ERROR(check(meta.save_blocks, /*may_lack=*/false));
-  return check(meta.restore_blocks, /*may_lack=*/true);
+  for (size_t i = 0; i < meta.saves.size(); ++i) {
+    const uint32_t state = meta.saved_state(i);
+    SC_RETURN_IF_ERROR(check_state(state));
+    SC_RETURN_IF_ERROR(check(meta.saved_blocks(i), /*may_lack=*/state != kNoKvBlock));
+  }
+  for (size_t i = 0; i < meta.restores.size(); ++i) {
+    SC_RETURN_IF_ERROR(check_state(meta.restored_state(i)));
+    SC_RETURN_IF_ERROR(check(meta.restored_blocks(i), /*may_lack=*/true));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PlanChecker::CheckRelease(uint32_t slot) {

@@ -31,7 +31,7 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       slots_(config.limits,
              {.tokens = config.is_first() || config.is_last(), .sampling = config.is_last()}),
       batch_(config.limits),
-      kv_copies_(model, config.exchange.get()),
+      kv_copies_(model, ops, config.exchange.get()),
       sampled_in_(config.limits.config.max_sequences()),
       plans_(kMaxPlansAhead),
       steps_(kMaxPlansAhead),

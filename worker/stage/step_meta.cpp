@@ -36,11 +36,12 @@ struct Header {
   uint32_t n_saves;
   uint32_t n_restores;
   uint32_t n_forgotten;
-  uint32_t unused;
+  uint32_t copies_states;
 };
 static_assert(sizeof(Header) == 80 && std::is_trivially_copyable_v<Header>);
 // The lengths of version 4, which all later ones contain.
 constexpr uint16_t kFirstHeaderBytes = 64, kFirstRecordBytes = 20;
+constexpr uint32_t kCopiesVersion = 5;  // the first with the whole header
 constexpr uint32_t kMostSavedState = std::numeric_limits<uint32_t>::max() >> kSaveStateShift;
 static_assert(sizeof(Header) % kAlignment == 0 && sizeof(SlotRecord) % 4 == 0);
 
@@ -58,6 +59,7 @@ Offsets OffsetsFor(const Header& h) {
     at += (count * element_bytes + kAlignment - 1) / kAlignment * kAlignment;
     return begin;
   };
+  const uint64_t n_copied = uint64_t{h.n_groups} + h.copies_states;
   Offsets o;
   o.slots = array(h.n_slots, 4);
   o.starts = array(h.n_slots, 4);
@@ -69,9 +71,9 @@ Offsets OffsetsFor(const Header& h) {
   o.registrations = array(h.n_registrations, h.record_bytes);
   o.traces = array(h.n_traces, sizeof(TraceRecord));
   o.saves = array(h.n_saves, sizeof(KvSaveRecord));
-  o.save_blocks = array(uint64_t{h.n_saves} * h.n_groups, 4);
+  o.save_blocks = array(uint64_t{h.n_saves} * n_copied, 4);
   o.restores = array(h.n_restores, sizeof(KvRestoreRecord));
-  o.restore_blocks = array(uint64_t{h.n_restores} * h.n_groups, 4);
+  o.restore_blocks = array(uint64_t{h.n_restores} * n_copied, 4);
   o.forgotten = array(h.n_forgotten, 8);
   o.words = array(h.n_words, 4);
   o.end = at;
@@ -91,8 +93,16 @@ bool CopiesKv(const v1::StepPlan& plan) {
   return plan.saves_size() > 0 || plan.restores_size() > 0 || plan.forgotten_fetches_size() > 0;
 }
 
-absl::Status CheckKvCopies(const v1::StepPlan& plan, uint32_t n_groups) {
-  const auto n_blocks = static_cast<int>(n_groups);
+// Whether the plan's copies name saved states: all or none do.
+bool CopiesStates(const v1::StepPlan& plan, uint32_t n_groups) {
+  const auto more = [n_groups](const auto& copies) {
+    return !copies.empty() && std::cmp_equal(copies[0].blocks_size(), n_groups + 1);
+  };
+  return more(plan.saves()) || more(plan.restores());
+}
+
+absl::Status CheckKvCopies(const v1::StepPlan& plan, uint32_t n_copied) {
+  const auto n_blocks = static_cast<int>(n_copied);
   for (const v1::KvSave& save : plan.saves()) {
     if (save.key().size() != sizeof(KvSaveRecord::key) ||
         save.tokens_size() != std::ssize(KvSaveRecord{}.tokens) || save.blocks_size() != n_blocks) {
@@ -138,7 +148,8 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
     return absl::InvalidArgumentError(
         absl::StrCat("step ", plan.step(), " has more than ", kMostStepTraces, " traces"));
   }
-  SC_RETURN_IF_ERROR(CheckKvCopies(plan, n_groups));
+  const bool copies_states = CopiesStates(plan, n_groups);
+  SC_RETURN_IF_ERROR(CheckKvCopies(plan, n_groups + (copies_states ? 1 : 0)));
   constexpr uint64_t kMost = std::numeric_limits<int32_t>::max() / 8;
   const uint64_t n_copies = uint64_t(plan.saves_size()) + uint64_t(plan.restores_size());
   constexpr uint64_t kMostCopies = kMost / sizeof(KvSaveRecord);
@@ -147,7 +158,9 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
   }
   const bool copies_kv = CopiesKv(plan);
   *h = Header{.magic = kStepMetaMagic,
-              .version = copies_kv ? kStepMetaVersion : kOldestStepMetaVersion,
+              .version = copies_states ? kStepMetaVersion
+                         : copies_kv   ? kCopiesVersion
+                                       : kOldestStepMetaVersion,
               .epoch = plan.epoch(),
               .step = plan.step(),
               .n_groups = n_groups,
@@ -162,7 +175,8 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
               .record_bytes = sizeof(SlotRecord),
               .n_saves = static_cast<uint32_t>(plan.saves_size()),
               .n_restores = static_cast<uint32_t>(plan.restores_size()),
-              .n_forgotten = static_cast<uint32_t>(plan.forgotten_fetches_size())};
+              .n_forgotten = static_cast<uint32_t>(plan.forgotten_fetches_size()),
+              .copies_states = copies_states ? 1u : 0u};
   return absl::OkStatus();
 }
 
@@ -281,11 +295,13 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
       h.record_bytes % 4 != 0) {
     return Malformed("a header or records of a size that no version has");
   }
-  const size_t known_bytes = h.version < kStepMetaVersion ? kFirstHeaderBytes : sizeof(h);
+  const size_t known_bytes = h.version < kCopiesVersion ? kFirstHeaderBytes : sizeof(h);
   std::memcpy(&h, bytes.data(), std::min<size_t>(h.header_bytes, known_bytes));
   if (h.n_traces > kMostStepTraces) return Malformed("too many traces");
+  if (h.copies_states > 1) return Malformed("an unknown kind of copies");
+  const uint64_t n_copied = uint64_t{h.n_groups} + h.copies_states;
   for (const uint32_t n : {h.n_slots, h.n_saves, h.n_restores}) {
-    if (uint64_t{n} * h.n_groups > bytes.size()) return Malformed("counts beyond its size");
+    if (uint64_t{n} * n_copied > bytes.size()) return Malformed("counts beyond its size");
   }
   const Offsets o = OffsetsFor(h);
   if (o.end != bytes.size()) return Malformed("counts do not match its size");
@@ -296,6 +312,7 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
   StepMetaView view{.epoch = h.epoch,
                     .step = h.step,
                     .n_groups = h.n_groups,
+                    .n_copied = static_cast<uint32_t>(n_copied),
                     .n_rows = h.n_rows,
                     .slots = words(o.slots, h.n_slots),
                     .starts = words(o.starts, h.n_slots),
@@ -307,9 +324,9 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
                     .registrations = std::vector<SlotRecord>(h.n_registrations),
                     .traces = ArrayAt<TraceRecord>(bytes, o.traces, h.n_traces),
                     .saves = ArrayAt<KvSaveRecord>(bytes, o.saves, h.n_saves),
-                    .save_blocks = words(o.save_blocks, size_t{h.n_saves} * h.n_groups),
+                    .save_blocks = words(o.save_blocks, h.n_saves * n_copied),
                     .restores = ArrayAt<KvRestoreRecord>(bytes, o.restores, h.n_restores),
-                    .restore_blocks = words(o.restore_blocks, size_t{h.n_restores} * h.n_groups),
+                    .restore_blocks = words(o.restore_blocks, h.n_restores * n_copied),
                     .forgotten_fetches = ArrayAt<uint64_t>(bytes, o.forgotten, h.n_forgotten),
                     .words = words(o.words, h.n_words)};
 

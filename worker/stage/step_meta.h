@@ -6,7 +6,8 @@
 //
 //   offset  type  header field
 //        0  u32   magic            "SCSM"
-//        4  u32   version          5 with copies of KV blocks, else 4
+//        4  u32   version          6 with copies of saved states, 5 with other copies of KV blocks,
+//                                  else 4
 //        8  u64   epoch
 //       16  u64   step
 //       24  u32   total_bytes      of header and arrays
@@ -18,18 +19,20 @@
 //       48  u32   n_registrations  N
 //       52  u32   n_words          W: 32-bit words of the variable part
 //       56  u32   n_traces         X: traced requests
-//       60  u16   header_bytes     80 in version 5, else 64
+//       60  u16   header_bytes     80 from version 5 on, else 64
 //       62  u16   record_bytes     24: size of a SlotRecord
 //       64  u32   n_saves          V: KV blocks to copy to the store
 //       68  u32   n_restores       U: KV blocks to fill from fetches
 //       72  u32   n_forgotten      F: fetches that end with this step
-//       76  u32   0
+//       76  u32   copies_states    1: saves and restores also have the number of a saved state;
+//                                  C = G + copies_states
 //
 // Fields may be appended to the header and to SlotRecord; the two lengths tell how many of them a
 // message has. A reader takes a missing field as 0 and skips fields that it does not know. A field
 // that an older reader must not skip raises the version. Release N reads the versions of release
 // N - 1, so a pipeline may hold stages of two releases if no stage is newer than the next one.
-// A stage that copies no KV blocks would corrupt sequences silently, so these have version 5.
+// A stage that copies no KV blocks would corrupt sequences silently, so these have version 5; with
+// states, version 6.
 // Sampling parameters are the bytes of a v1::SlotSampling, which may get new fields without a new
 // version here. Stages between the first and the last pass these bytes on without parsing them.
 //
@@ -46,9 +49,9 @@
 //   registrations  SlotRecord[N]
 //   traces         TraceRecord[X]
 //   saves          KvSaveRecord[V]
-//   save_blocks    u32[V, G]   the blocks to save
+//   save_blocks    u32[V, C]   the blocks to save, or the state: v1::KvSave's `blocks`
 //   restores       KvRestoreRecord[U]
-//   restore_blocks u32[U, G]   the blocks to fill; kNoKvBlock: none in this group
+//   restore_blocks u32[U, C]   the blocks to fill, and the state; kNoKvBlock: none
 //   forgotten      u64[F]      ids of fetches
 //                              variable part
 //   words          u32[W]      per registration: tokens (i32), then a v1::SlotSampling (bytes,
@@ -70,7 +73,7 @@
 namespace stagecoach::worker {
 
 inline constexpr uint32_t kStepMetaMagic = 0x4D534353;  // "SCSM"
-inline constexpr uint32_t kStepMetaVersion = 5;         // the newest that is written and read
+inline constexpr uint32_t kStepMetaVersion = 6;         // the newest that is written and read
 inline constexpr uint32_t kOldestStepMetaVersion = 4;   // the oldest that is read, and is written
 inline constexpr uint32_t kMostStepTraces = 16;
 inline constexpr uint32_t kSampleFlag = 1;
@@ -117,6 +120,7 @@ struct StepMetaView {
   uint64_t epoch = 0;
   uint64_t step = 0;
   uint32_t n_groups = 0;
+  uint32_t n_copied = 0;  // C
   uint32_t n_rows = 0;
   std::span<const uint32_t> slots, starts, n_tokens, flags;  // [S]
   std::span<const uint32_t> block_ends;                      // [S, G]
@@ -125,9 +129,9 @@ struct StepMetaView {
   std::vector<SlotRecord> registrations;                     // [N]
   std::span<const TraceRecord> traces;                       // [X]
   std::span<const KvSaveRecord> saves;                       // [V]
-  std::span<const uint32_t> save_blocks;                     // [V, G]
+  std::span<const uint32_t> save_blocks;                     // [V, C]
   std::span<const KvRestoreRecord> restores;                 // [U]
-  std::span<const uint32_t> restore_blocks;                  // [U, G]
+  std::span<const uint32_t> restore_blocks;                  // [U, C]
   std::span<const uint64_t> forgotten_fetches;               // [F]
   std::span<const uint32_t> words;                           // [W]
 
@@ -136,6 +140,19 @@ struct StepMetaView {
   uint32_t n_decode() const;
   bool samples(size_t i) const { return (flags[i] & kSampleFlag) != 0; }
   uint32_t save_state(size_t i) const { return flags[i] >> kSaveStateShift; }
+  std::span<const uint32_t> saved_blocks(size_t save) const {
+    return save_blocks.subspan(save * n_copied, n_groups);
+  }
+  std::span<const uint32_t> restored_blocks(size_t restore) const {
+    return restore_blocks.subspan(restore * n_copied, n_groups);
+  }
+  // The number of a saved state; kNoKvBlock: none.
+  uint32_t saved_state(size_t save) const {
+    return n_copied > n_groups ? save_blocks[save * n_copied + n_groups] : kNoKvBlock;
+  }
+  uint32_t restored_state(size_t restore) const {
+    return n_copied > n_groups ? restore_blocks[restore * n_copied + n_groups] : kNoKvBlock;
+  }
   bool samples_any() const {
     for (size_t i = 0; i < n_slots(); ++i) {
       if (samples(i)) return true;

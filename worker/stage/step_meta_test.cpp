@@ -243,10 +243,43 @@ TEST_CASE("copies of KV blocks are sent with the step") {
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
 }
 
+v1::StepPlan PlanWithStateCopies() {
+  v1::StepPlan plan = PlanWithKvCopies();
+  for (v1::KvSave& save : *plan.mutable_saves()) save.add_blocks(kNoKvBlock);
+  plan.mutable_saves(1)->mutable_blocks()->Clear();
+  for (const uint32_t number : {kNoKvBlock, kNoKvBlock, 70u}) {
+    plan.mutable_saves(1)->add_blocks(number);
+  }
+  plan.mutable_restores(0)->add_blocks(71);
+  return plan;
+}
+
+TEST_CASE("copies of saved states are sent with those of blocks") {
+  const std::string bytes = Encoded(PlanWithStateCopies());
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  CHECK(ToVector(view->saved_blocks(2)) == std::vector<uint32_t>{2, 22});
+  CHECK(view->saved_state(0) == kNoKvBlock);
+  CHECK(ToVector(view->saved_blocks(1)) == std::vector<uint32_t>{kNoKvBlock, kNoKvBlock});
+  CHECK(view->saved_state(1) == 70);
+  CHECK(ToVector(view->restored_blocks(0)) == std::vector<uint32_t>{9, kNoKvBlock});
+  CHECK(view->restored_state(0) == 71);
+  CHECK(ToVector(view->forgotten_fetches) == std::vector<uint64_t>{0x300000004});
+  CHECK(view->registrations[1].n_prompt == 18);
+  const std::string without = Encoded(PlanWithKvCopies());
+  CHECK(DecodeStepMeta(without)->saved_state(1) == kNoKvBlock);
+
+  std::string out;
+  v1::StepPlan plan = PlanWithStateCopies();
+  plan.mutable_saves(2)->mutable_blocks()->RemoveLast();
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
+}
+
 TEST_CASE("a plan without copies of KV blocks has the form that an older stage reads") {
   const auto version = [](const v1::StepPlan& plan) { return Encoded(plan)[4]; };
   CHECK(version(SamplePlan()) == 4);
   CHECK(version(PlanWithKvCopies()) == 5);
+  CHECK(version(PlanWithStateCopies()) == 6);
 }
 
 TEST_CASE("arrays start at multiples of 16 bytes, as the counts say") {
@@ -351,7 +384,7 @@ uint64_t ReadAll(const StepMetaView& view) {
 }
 
 TEST_CASE("modified bytes are refused or give a view that stays inside them") {
-  const std::string plain = Encoded(SamplePlan()), copies = Encoded(PlanWithKvCopies());
+  const std::string plain = Encoded(SamplePlan()), copies = Encoded(PlanWithStateCopies());
   std::mt19937 random(1);
   StageLimits limits{.vocab_size = 100, .n_kv_groups = 2};
   limits.config.set_max_batched_tokens(64);

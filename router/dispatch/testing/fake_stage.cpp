@@ -88,6 +88,7 @@ grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* reques
                              v1::JoinResponse* response) {
   response->set_kv_since_epoch(options_.kv_since_epoch);
   response->set_has_kv_store(options_.has_kv_store);
+  response->set_has_state_store(options_.has_state_store);
   MutexLock lock(mutex_);
   join_request_ = *request;
   return options_.join_status;

@@ -39,6 +39,7 @@ class FakeStage final : public v1::Stage::Service {
     // Called with each plan, on the stream's own thread. A status that is not OK ends the stream.
     std::function<grpc::Status(const v1::StepPlan&)> on_plan;
     bool has_kv_store = false;  // as Join reports it
+    bool has_state_store = false;
     std::string checkpoint_id;  // as Load reports it
     // Called with each fetch, likewise; returns the number of blocks to answer with.
     std::function<uint32_t(const v1::KvFetch&)> on_fetch;

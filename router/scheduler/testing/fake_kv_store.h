@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,11 @@ namespace stagecoach::router {
 struct FakeStoredBlock {
   std::vector<int32_t> tokens;
   uint32_t index = 0;  // in a sequence's table
-  // By KV group, per position: hash of all tokens up to and including it.
+  // By KV group, per position: hash of all tokens up to and including it. Empty: only the state is
+  // stored.
   std::vector<std::array<uint64_t, kBlockTokens>> hashes;
-
-  bool operator==(const FakeStoredBlock&) const = default;
+  // The recurrent state after the block: hash of all tokens that it has seen.
+  std::optional<uint64_t> state;
 };
 
 // Not thread-safe.

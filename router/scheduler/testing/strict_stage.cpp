@@ -154,13 +154,38 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
   return result;
 }
 
+int StrictStage::NNumbers() const {
+  return static_cast<int>(blocks_.size()) + (config_.is_recurrent ? 1 : 0);
+}
+
+uint64_t* StrictStage::SavedStateOf(const google::protobuf::RepeatedField<uint32_t>& numbers) {
+  if (!config_.is_recurrent || numbers[NNumbers() - 1] == PrefixTree::kNoBlock) return nullptr;
+  const size_t number = numbers[NNumbers() - 1];
+  if (number >= slots_.size() && number < states_.size()) return &states_[number];
+  Fail(absl::StrCat("copies state ", number, ", which is no saved one"));
+  return nullptr;
+}
+
 void StrictStage::Save(const v1::KvSave& save) {
   if (store_ == nullptr || save.key().size() != sizeof(BlockKey) ||
-      save.tokens_size() != static_cast<int>(kBlockTokens) ||
-      save.blocks_size() != static_cast<int>(blocks_.size())) {
+      save.tokens_size() != static_cast<int>(kBlockTokens) || save.blocks_size() != NNumbers()) {
     return Fail("has a malformed save, or no store");
   }
-  FakeStoredBlock stored{.tokens = {save.tokens().begin(), save.tokens().end()}};
+  FakeStoredBlock& stored = (*store_)[save.key()];
+  const std::vector<int32_t> tokens(save.tokens().begin(), save.tokens().end());
+  if (stored.tokens.empty()) stored.tokens = tokens;
+  if (stored.tokens != tokens) Fail("saves other tokens under a key of the store");
+  if (const uint64_t* const state = SavedStateOf(save.blocks())) {
+    if (*state == 0) Fail("saves a state that holds nothing");
+    if (stored.state.value_or(*state) != *state) Fail("saves another state under a key");
+    stored.state = *state;
+  } else {
+    SaveBlocks(save, stored);
+  }
+}
+
+void StrictStage::SaveBlocks(const v1::KvSave& save, FakeStoredBlock& stored) {
+  std::vector<std::array<uint64_t, kBlockTokens>> hashes;
   for (size_t g = 0; g < blocks_.size(); ++g) {
     const uint32_t id = save.blocks(static_cast<int>(g));
     if (id >= blocks_[g].size()) return Fail(absl::StrCat("saves block ", id, " of group ", g));
@@ -171,10 +196,10 @@ void StrictStage::Save(const v1::KvSave& save) {
       }
     }
     stored.index = block.index;
-    stored.hashes.push_back(block.hashes);
+    hashes.push_back(block.hashes);
   }
-  const auto [found, is_new] = store_->emplace(save.key(), stored);
-  if (!is_new && found->second != stored) Fail("saves other contents under a key of the store");
+  if (stored.hashes.empty()) stored.hashes = hashes;
+  if (stored.hashes != hashes) Fail("saves other contents under a key of the store");
 }
 
 v1::KvFetched StrictStage::Fetch(const v1::KvFetch& fetch) {
@@ -186,13 +211,14 @@ v1::KvFetched StrictStage::Fetch(const v1::KvFetch& fetch) {
   }
   for (int i = 0; store_ != nullptr && i < fetch.keys_size(); ++i) {
     const auto found = store_->find(fetch.keys(i));
-    if (found == store_->end()) break;
+    if (found == store_->end() || found->second.hashes.empty()) break;
     if (!std::equal(found->second.tokens.begin(), found->second.tokens.end(),
                     fetch.tokens().begin() + i * static_cast<int>(kBlockTokens))) {
       Fail("comes with a fetch of other tokens than the store has under the key");
     }
     held.push_back(found->second);
   }
+  while (config_.is_recurrent && !held.empty() && !held.back().state) held.pop_back();
   fetched.set_n_blocks(static_cast<uint32_t>(held.size()));
   return fetched;
 }
@@ -200,7 +226,7 @@ v1::KvFetched StrictStage::Fetch(const v1::KvFetch& fetch) {
 void StrictStage::Restore(const v1::KvRestore& restore) {
   const auto held = held_.find(restore.fetch());
   if (held == held_.end() || restore.index() >= held->second.size() ||
-      restore.blocks_size() != static_cast<int>(blocks_.size())) {
+      restore.blocks_size() != NNumbers()) {
     return Fail(absl::StrCat("restores block ", restore.index(), " of fetch ", restore.fetch(),
                              ", which is not held"));
   }
@@ -216,6 +242,10 @@ void StrictStage::Fill(const v1::KvRestore& restore, const FakeStoredBlock& stor
     if (id == PrefixTree::kNoBlock) continue;
     if (id >= blocks_[g].size()) return Fail(absl::StrCat("restores block ", id));
     blocks_[g][id] = {.index = stored.index, .n_filled = kBlockTokens, .hashes = stored.hashes[g]};
+  }
+  if (uint64_t* const state = SavedStateOf(restore.blocks())) {
+    if (!stored.state) return Fail("restores a state that the store does not have");
+    *state = *stored.state;
   }
 }
 

@@ -2,6 +2,8 @@
 // and generates tokens as a deterministic function of seed, position and history.
 #pragma once
 
+#include <google/protobuf/repeated_field.h>
+
 #include <array>
 #include <cstdint>
 #include <map>
@@ -77,7 +79,12 @@ class StrictStage {
         hashes{};  // per position: hash of all tokens up to and including it
   };
 
+  // In a save or restore: ids of blocks by group, then that of a saved state.
+  int NNumbers() const;
+  // Null: there is none.
+  uint64_t* SavedStateOf(const google::protobuf::RepeatedField<uint32_t>& numbers);
   void Save(const v1::KvSave& save);
+  void SaveBlocks(const v1::KvSave& save, FakeStoredBlock& stored);
   void Restore(const v1::KvRestore& restore);
   void Fill(const v1::KvRestore& restore, const FakeStoredBlock& stored);
   void Register(const v1::SlotRegistration& registration);

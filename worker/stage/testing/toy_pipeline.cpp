@@ -136,7 +136,8 @@ void ToyPipeline::ShareKv(const std::string& store) {
     stage.exchange.reset();
     if (store.empty()) continue;
     auto exchange = KvExchange::Start({.host_bytes = 1 << 20, .store = store},
-                                      stage.model->kv_parts(), stage.ops.get());
+                                      stage.model->kv_parts(), stage.model->state_parts(),
+                                      stage.ops.get());
     REQUIRE(exchange.ok());
     stage.exchange = *std::move(exchange);
   }
