@@ -29,6 +29,11 @@ SHAPES = {
                           intermediate_size=6144, moe_intermediate_size=768, num_experts=128, num_experts_per_tok=8,
                           norm_topk_prob=True, mlp_only_layers=[], vocab_size=151936, max_position_embeddings=40960,
                           rope_theta=1000000.0, tie_word_embeddings=False),
+    # The layers of Qwen3.5 with few of them, for CPUs.
+    "qwen3.5-8-layers": dict(hidden_size=1024, num_hidden_layers=8, layer_types=(["linear_attention"] * 3 + ["full_attention"]) * 2,
+                             num_attention_heads=8, num_key_value_heads=2, head_dim=256, intermediate_size=3584,
+                             linear_num_key_heads=16, linear_num_value_heads=16, linear_key_head_dim=128,
+                             linear_value_head_dim=128, vocab_size=32768, max_position_embeddings=32768),
     "opt-125m": dict(hidden_size=768, word_embed_proj_dim=768, num_hidden_layers=12, num_attention_heads=12, ffn_dim=3072,
                      vocab_size=50272, max_position_embeddings=2048),
     "opt-6.7b": dict(hidden_size=4096, word_embed_proj_dim=4096, num_hidden_layers=32, num_attention_heads=32, ffn_dim=16384,
@@ -121,7 +126,8 @@ def main():
     parser.add_argument("--config-only", action="store_true", help="no weights")
     args = parser.parse_args()
 
-    config = json.loads((args.config or args.like / "config.json").read_text()) | SHAPES.get(args.shape, {})
+    config = json.loads((args.config or args.like / "config.json").read_text())
+    config.get("text_config", config).update(SHAPES.get(args.shape, {}))
     config |= {key: json.loads(value) for key, value in (item.split("=", 1) for item in args.set)}
     config["torch_dtype"] = "bfloat16"
     config.pop("dtype", None)  # a newer name of torch_dtype
