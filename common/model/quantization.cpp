@@ -16,9 +16,9 @@ constexpr std::string_view kSupported =
     "supported are fp8, gptq, awq, compressed-tensors, mxfp4 and modelopt";
 
 // Formats of compressed-tensors whose tensors the loader can read.
-constexpr std::array<std::string_view, 6> kFormats = {"pack-quantized",       "int-quantized",
-                                                      "float-quantized",      "naive-quantized",
-                                                      "nvfp4-pack-quantized", "mixed-precision"};
+constexpr std::array<std::string_view, 7> kFormats = {
+    "pack-quantized",       "int-quantized",        "float-quantized", "naive-quantized",
+    "mxfp4-pack-quantized", "nvfp4-pack-quantized", "mixed-precision"};
 
 // What ModelOpt calls formats whose tensors the loader can read. Of MIXED_PRECISION, layers have
 // names of their own, which the tensors show.

@@ -350,6 +350,13 @@ def nvfp4_args():
     )
 
 
+def mxfp4_args():
+    return dict(
+        num_bits=4, type="float", symmetric=True, strategy="group", group_size=32, scale_dtype=torch.uint8,
+        zp_dtype=torch.uint8,
+    )  # fmt: skip
+
+
 # name: (how it is written, configuration, scheme, layers left in bfloat16)
 MODELS = {
     "fp8-block": (written_here, qwen2, fp8((128, 128), "weight_scale_inv"), ()),
@@ -366,6 +373,7 @@ MODELS = {
     "modelopt": (written_here, qwen3_moe, modelopt(), ("layers.1.self_attn.o_proj",)),
     "fp8-latent": (written_here, deepseek, fp8((128, 128), "weight_scale_inv"), ()),
     "fp8-experts": (mistral_published, mistral4, fp8(None, "weight_scale_inv"), ("lm_head",)),
+    "mxfp4-linear": (compressed, qwen2, mxfp4_args(), ("re:.*layers.2.self_attn.*",)),
 }  # fmt: skip
 SEEDS = {"fp8-latent": 310}  # not 300 plus the place in the list
 

@@ -79,6 +79,10 @@ class PackedMatrix final : public QuantizedMatrix {
 }  // namespace
 
 std::unique_ptr<QuantizedMatrix> OpenPackedMatrix(LayerTensors& tensors) {
+  // MXFP4 has tensors of the same names.
+  if (const auto stored = tensors.Find("weight_packed"); stored && stored->stored->dtype == "U8") {
+    return OpenPackedMxFp4Matrix(tensors);
+  }
   const size_t rows = tensors.rows, cols = tensors.cols;
   auto weight = tensors.Need("weight_packed", {"I32"}, {});
   auto scales = tensors.Need("weight_scale", {"F16", "BF16", "F32"}, {});

@@ -95,7 +95,7 @@ class LayerTensors {
 // Each returns null after a problem.
 using OpenQuantized = std::unique_ptr<QuantizedMatrix>(LayerTensors& tensors);
 OpenQuantized OpenScaledMatrix, OpenScaledExpert, OpenGptqMatrix, OpenAwqMatrix, OpenPackedMatrix,
-    OpenMxFp4Matrix, OpenNvFp4Matrix, OpenModelOptNvFp4Matrix;
+    OpenMxFp4Matrix, OpenPackedMxFp4Matrix, OpenNvFp4Matrix, OpenModelOptNvFp4Matrix;
 
 // Whether the checkpoint has the matrix of this request in one of these formats, and not in a plain
 // dtype.

@@ -223,6 +223,29 @@ TEST_CASE("MXFP4 holds all experts, with the outputs of two matrices in turns") 
              ContainsSubstring("e.gate_up_blocks: has shape [2, 4, 1, 16]"));
 }
 
+TEST_CASE("MXFP4 of a linear layer, beside packed integers of another") {
+  constexpr Quantization kCompressed{.method = QuantMethod::kCompressedTensors};
+  // 2 rows of 64 inputs: codes 1 (0.5) and 15 (-6) in turns; scales 1, 2, 4, 8.
+  const auto open = [&](const char* scale_shape, int64_t cols) {
+    TestFile file;
+    return file.Add("a.weight_packed", "U8", "[2, 32]", std::vector<uint8_t>(64, 0xf1))
+        .Add<uint8_t>("a.weight_scale", "U8", scale_shape, {127, 128, 129, 130})
+        .Open(kCompressed, 2, cols);
+  };
+  auto source = open("[2, 2]", 64);
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK((*source)->encoding(0) == MxFp4Encoding());
+  const std::vector<float> values = Values(**source, 1, 1, 64);
+  CHECK(values[0] == 0.5f * 4);
+  CHECK(values[1] == -6.0f * 4);
+  CHECK(values[63] == -6.0f * 8);
+  CHECK_THAT(std::string(open("[4]", 64).status().message()),
+             ContainsSubstring("a.weight_scale: has shape [4], but config.json needs [2, 2]"));
+  CHECK_THAT(std::string(open("[2, 2]", 48).status().message()),
+             ContainsSubstring("48 inputs are not a multiple of MXFP4's groups of 32"));
+}
+
 // Adds 2 rows of 32 inputs: codes 1 (0.5) and 15 (-6) in turns; scales 1, 2, 3, 4.
 TestFile& AddNvFp4(TestFile& file, std::string_view codes) {
   return file.Add(codes, "U8", "[2, 16]", std::vector<uint8_t>(32, 0xf1))
