@@ -48,6 +48,55 @@ TEST_CASE("Equal prompts of one step do not leave their place to another sequenc
   pipeline.RequireAllAsAlone();
 }
 
+// Three choices of one request, with ids from 1 on.
+std::vector<std::shared_ptr<RecordingSink>> SubmitChoices(CorePipeline& pipeline, int n_prompt) {
+  std::vector<std::unique_ptr<SequenceRequest>> choices;
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (SequenceId id = 1; id <= 3; ++id) {
+    choices.push_back(LikeFirst(id, n_prompt, n_prompt, 4));
+    sinks.push_back(std::make_shared<RecordingSink>());
+    choices.back()->sink = sinks.back();
+  }
+  pipeline.core.Submit(std::move(choices), std::chrono::steady_clock::now());
+  pipeline.core.state().CheckConsistency();
+  return sinks;
+}
+
+TEST_CASE("The choices of a request compute their prompt once") {
+  SchedulerConfig config = RecurrentConfig(2, 64, 8);
+  config.max_prefill_chunk = 32;
+  CorePipeline pipeline(config);
+  const auto sinks = SubmitChoices(pipeline, 100);
+  // A later request does not wait for them.
+  const auto other = pipeline.Submit(MakeRequest(4, 50, 4));
+  REQUIRE(pipeline.PlanOne());
+  CHECK(pipeline.plans.back().registrations_size() == 2);
+  pipeline.RunToEnd();
+  for (const auto& sink : sinks) CHECK(sink->record().tokens.size() == 4);
+  CHECK(NCached(sinks[0]) == 0);
+  CHECK(NCached(sinks[1]) == 96);
+  CHECK(NCached(sinks[2]) == 96);
+  CHECK(NCached(other) == 0);
+  CHECK(pipeline.core.Snapshot().prompt_tokens == 100 + 2 * 4 + 50);
+}
+
+TEST_CASE("When the first choice of a request ends early, the next one takes its place") {
+  CorePipeline pipeline(RecurrentConfig(2, 64, 8));
+  const auto sinks = SubmitChoices(pipeline, 100);
+  SECTION("before it is planned") { pipeline.core.Cancel(1); }
+  SECTION("while it computes") {
+    REQUIRE(pipeline.PlanOne());
+    pipeline.core.Cancel(1);
+  }
+  SECTION("with one that follows") {
+    pipeline.core.Cancel(2);
+    pipeline.core.Cancel(1);
+  }
+  pipeline.core.state().CheckConsistency();
+  pipeline.RunToEnd();
+  CHECK(sinks[2]->record().tokens.size() == 4);
+}
+
 TEST_CASE("The state at the end of a prompt is saved for every size of chunks") {
   SchedulerConfig config = RecurrentConfig(1, 64, 8);
   config.max_prefill_chunk = GENERATE(1, 5, 16, 32, 48, 96, 99, 100, 128);

@@ -83,8 +83,8 @@ struct SchedulerConfig : SchedulerFlags {
 
 struct SchedulerSnapshot {
   int32_t running = 0;
-  int32_t waiting = 0;       // also those that load
-  int32_t loading = 0;       // wait for KV blocks from the store
+  int32_t waiting = 0;  // also those that load
+  int32_t loading = 0;  // wait for KV blocks from the store, or for their request's first choice
   int32_t waiting_high = 0;  // waiting with a priority below 0
   int32_t waiting_low = 0;   // waiting with a priority above 0
   int32_t in_flight = 0;     // microbatches

@@ -17,7 +17,7 @@ struct Tenant;
 
 struct Sequence : std::enable_shared_from_this<Sequence> {
   enum class State : uint8_t {
-    kLoading,  // waits for KV blocks from the store, before it enters the queue
+    kLoading,  // before it enters the queue: waits for KV blocks from the store, or for its leader
     kWaiting,  // in the queue; rows from before a preemption may still be in flight
     kRunning,  // has a slot and blocks
     kEnded,    // rows planned before the end may still be in flight
@@ -59,6 +59,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // cache. In the queue: the value when the sequence entered it, plus tokens that came since.
   uint32_t n_to_prefill = 0;
 
+  // The first choice of its request, while that has no token. See state_followers.cpp.
+  std::optional<SequenceId> leader;
   uint64_t fetch = 0;  // that brings it blocks from the KV store, before its admission; 0: none
   // It has lost blocks, or could not load before: it is to load when its turn comes.
   bool loads_in_turn = false;

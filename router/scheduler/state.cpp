@@ -48,7 +48,10 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
   sequence->tables.resize(kv_.n_groups());
   if (sequence->request->past) sequence->loads_in_turn = true;
   tenants_.Enter(tenant);
-  if (!Load(sequence.get(), has_twin)) Queue(sequence.get(), has_twin);
+  if (!has_twin || !Follow(sequence.get())) {
+    leader_ = id;
+    if (!Load(sequence.get(), has_twin)) Queue(sequence.get(), has_twin);
+  }
   JudgeLosses(sequence.get());
   SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
 }
@@ -179,7 +182,9 @@ void SchedulerState::End(Sequence* sequence) {
     waiting_.Remove(sequence);
   }
   loads_.Leave(sequence);
+  LeaveLeader(sequence);
   sequence->state = Sequence::State::kEnded;
+  ReplaceLeader(*sequence);
   tenants_.Leave(sequence->tenant);
   std::erase_if(suspects_, [sequence](const auto& suspect) { return suspect.get() == sequence; });
   sequences_.erase(sequence->id());
@@ -189,6 +194,7 @@ void SchedulerState::AppendToken(Sequence* sequence, int32_t token) {
   sequence->own_tokens.push_back(token);
   if (sequence->state == Sequence::State::kWaiting) waiting_.AddToken(sequence);
   ++n_generated_tokens_;
+  if (sequence->n_generated() == 1) ReleaseFollowers(*sequence);
 }
 
 std::vector<std::shared_ptr<Sequence>> SchedulerState::EndEach(
@@ -425,6 +431,12 @@ void SchedulerState::CheckConsistency() const {
   SC_CHECK(sequences_.size() ==
            n_running + static_cast<size_t>(waiting_.size() + waiting_.n_loading()));
   loads_.CheckConsistency();
+  for (const auto& [leader, followers] : followers_) {
+    SC_CHECK(!followers.empty() && Find(leader) != nullptr && Find(leader)->n_generated() == 0);
+    for (const Sequence* sequence : followers) {
+      SC_CHECK(sequence->state == Sequence::State::kLoading && sequence->leader == leader);
+    }
+  }
   uint32_t n_pending = 0;
   for (const Sequence* sequence : running_) n_pending += sequence->states.pending ? 1 : 0;
   kv_.CheckStates(n_pending);

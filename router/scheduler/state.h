@@ -166,6 +166,17 @@ class SchedulerState {
   void CheckConsistency() const;
 
  private:
+  // Lets a new sequence wait for the first choice of its request. False: it is to load or wait.
+  bool Follow(Sequence* sequence);
+  void AddFollower(SequenceId leader, Sequence* sequence);
+  // They follow no more, and wait outside of the queue.
+  std::vector<Sequence*> TakeFollowers(SequenceId leader);
+  // The leader has its first token.
+  void ReleaseFollowers(const Sequence& leader);
+  // A follower ends.
+  void LeaveLeader(Sequence* sequence);
+  // The leader ends without a token: the next one leads.
+  void ReplaceLeader(const Sequence& leader);
   // Lets a new sequence load, if that is worth it. False: it is to be queued.
   bool Load(Sequence* sequence, bool has_twin);
   // Tokens that the sequence need not compute now: the device has them, or the stages hold them.
@@ -196,6 +207,8 @@ class SchedulerState {
   Tenants tenants_;
   WaitingQueue waiting_;
   KvLoads loads_;
+  std::optional<SequenceId> leader_;  // the last sequence that was added and follows nobody
+  absl::flat_hash_map<SequenceId, std::vector<Sequence*>> followers_;  // by leader; not empty
   std::vector<Sequence*> restoring_;  // running, with restores; in order of admission
   RunningSet running_;
   std::vector<uint32_t> free_slots_;
