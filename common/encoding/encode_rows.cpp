@@ -12,7 +12,6 @@
 namespace stagecoach {
 namespace {
 
-constexpr float kLargestFp8 = 448;
 // A group as published checkpoints have it, and the least one that a device multiplies directly.
 constexpr size_t kUsualGroup = 128, kLeastGroup = 32;
 

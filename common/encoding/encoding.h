@@ -34,6 +34,8 @@ enum class Code : uint8_t {
   kNvFp4,
 };
 
+inline constexpr float kLargestFp8 = 448;  // of Code::kFp8
+
 constexpr bool IsGgufBlock(Code code) { return code >= Code::kQ8_0 && code <= Code::kIQ4_XS; }
 constexpr bool IsGrouped(Code code) { return code >= Code::kFp8; }
 constexpr bool IsQuantized(Code code) { return code >= Code::kQ8_0; }

@@ -108,15 +108,14 @@ class DummyWeights final : public WeightSource {
   // The values that the tensor would have in 16 bits, as far as FP8 has them.
   static void MakeFp8Row(const TensorRequest& tensor, const Encoding& encoding, uint64_t key,
                          int64_t row, uint8_t* bytes) {
-    constexpr float kLargest = 448;
     const size_t cols = static_cast<size_t>(tensor.cols);
     const uint64_t first = FirstElement(tensor, row);
     const GroupedRow<uint8_t> to = GroupedRowAt(encoding, cols, bytes);
     for (size_t g = 0; g < GroupCount(encoding, cols); ++g) {
-      StoreElement(to.scales, encoding.scale, g, tensor.dummy_spread / kLargest);
+      StoreElement(to.scales, encoding.scale, g, tensor.dummy_spread / kLargestFp8);
     }
     for (size_t i = 0; i < cols; ++i) {
-      to.codes[i] = Fp8FromFloat(kLargest * Uniform(key, first + i));
+      to.codes[i] = Fp8FromFloat(kLargestFp8 * Uniform(key, first + i));
     }
   }
 

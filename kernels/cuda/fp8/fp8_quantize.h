@@ -1,12 +1,11 @@
 // How a CTA turns a row into e4m3 codes.
 #pragma once
 
+#include "common/encoding/encoding.h"
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/fp8/fp8_codes.h"
 
 namespace stagecoach::kernels::cuda {
-
-inline constexpr float kLargestFp8 = 448;
 
 // The factor for codes of a row with this largest magnitude, and the scale of the codes. A row of
 // zeros has neither.
