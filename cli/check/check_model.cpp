@@ -120,7 +120,7 @@ class Checker {
       Problem(Part::kModel, config);
     }
     if (options_.on_gpus && QuantizeTo(options_.config) && spec.experts.n_experts > 0 &&
-        IsSwitched(kPackedExpertsSwitch, "off")) {
+        !GpusKeepAnyExperts()) {
       Problem(Part::kModel,
               fmt::format(
                   "--quantize: GPUs do not keep the weights of experts quantized with {}=off in "

@@ -348,5 +348,24 @@ TEST_CASE("quantized experts count as they are stored on GPUs, too") {
   CHECK(weight_bytes("gpt-oss-120b", true) > 3 * weight_bytes("gpt-oss-120b", false));
 }
 
+TEST_CASE("quantized weights that GPUs cannot keep count in 16 bits there") {
+  const Checkpoint model("mixtral");
+  const ModelSpec spec = *ReadModelSpec(model.path());
+  worker::StageWeights targets;
+  const worker::WeightPlan plan = PlanWholeModel(spec, &targets);
+  const auto weight_bytes = [&](int32_t group, bool on_gpus) {
+    Encoding int4(Code::kInt4);
+    int4.scale = DType::kBF16;
+    int4.group = group;
+    std::vector<Storage> stored;
+    for (const worker::TensorRequest& request : plan.requests) {
+      stored.push_back({DType::kBF16, request.is_linear ? std::optional(int4) : std::nullopt});
+    }
+    return DescribeModel(spec, {}, stored, 1, on_gpus)->stages[0].weights_bytes;
+  };
+  CHECK(weight_bytes(32, true) == weight_bytes(32, false));
+  CHECK(weight_bytes(16, true) > 3 * weight_bytes(16, false) / 2);
+}
+
 }  // namespace
 }  // namespace stagecoach::check

@@ -8,7 +8,7 @@
 
 #include "common/config/load_config.h"
 #include "common/encoding/rows.h"
-#include "common/env_switch.h"
+#include "common/model/device_support.h"
 #include "common/status.h"
 #include "kernels/ops.h"
 #include "router/sizing/layer_split.h"
@@ -37,10 +37,11 @@ Storage StorageOf(const worker::TensorRequest& request, const Stored& stored, DT
   return {or_else, worker::ImpliedEncoding(request)};
 }
 
-// A GPU holds all weights in one dtype that it does not keep quantized.
-bool IsOneDTypeOnGpus(const Storage& storage, bool is_expert) {
-  if (!storage.encoding || !IsQuantized(storage.encoding->code)) return true;
-  return is_expert && (storage.encoding->is_permuted || IsSwitched(kPackedExpertsSwitch, "off"));
+// Whether GPUs keep the tensor as it is stored. All others they hold in one dtype.
+bool StaysOnGpus(const worker::TensorRequest& request, const Storage& storage, bool is_expert) {
+  if (!storage.encoding) return false;
+  const auto cols = static_cast<int32_t>(request.cols);
+  return is_expert ? GpusKeepExperts(*storage.encoding, cols) : GpusKeep(*storage.encoding, cols);
 }
 
 // A tensor's size in memory: vectors are float32; quantized matrices keep their encoding unless a
@@ -175,7 +176,8 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, const v1::LoadCo
       const worker::TensorRequest& request = stage.requests[i];
       std::optional<DType> wanted = dtype;
       if (on_gpus && !wanted &&
-          IsOneDTypeOnGpus(StorageOf(request, stored, spec.stored_dtype), experts.contains(i))) {
+          !StaysOnGpus(request, StorageOf(request, stored, spec.stored_dtype),
+                       experts.contains(i))) {
         wanted = spec.stored_dtype;
       }
       weights_bytes += TensorBytes(request, wanted, stored, spec.stored_dtype);

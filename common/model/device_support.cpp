@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/encoding/blocks.h"
+#include "common/env_switch.h"
 #include "common/status.h"
 
 namespace stagecoach {
@@ -15,6 +17,9 @@ constexpr int32_t kTileHeadDims = 64, kMaxTileHeadDim = 256;
 constexpr int32_t kMaxGroupedExperts = 256, kMaxGroups = 32, kMaxUsedOfGroups = 32;
 // Kernels read 4 numbers of a layer's inputs at a time. They lie behind the hidden states.
 constexpr int32_t kInputsAlignment = 4;
+// Packed weights lie in blocks of kBlockInputs with scales of their own. Groups within a block have
+// a power of two of chunks (kernels/cuda/packed/packed_layout.h).
+constexpr int32_t kChunkInputs = 32, kBlockInputs = 256;
 
 absl::Status CheckHeads(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
@@ -71,5 +76,22 @@ absl::Status CheckRunsOnGpus(const ModelSpec& spec) {
   SC_RETURN_IF_ERROR(CheckHeads(spec));
   return CheckRecurrence(spec);
 }
+
+bool GpusKeep(const Encoding& encoding, int32_t cols) {
+  if (!IsQuantized(encoding.code) || cols % kChunkInputs != 0) return false;
+  if (IsGgufBlock(encoding.code)) {
+    return cols % static_cast<int32_t>(FormOf(encoding.code).elements) == 0;
+  }
+  if (encoding.code == Code::kNvFp4) return true;
+  if (encoding.code == Code::kMxFp4) return encoding.group == kChunkInputs;
+  const int32_t group = encoding.group;
+  return group == 0 || group == 32 || group == 64 || group == 128 || group % kBlockInputs == 0;
+}
+
+bool GpusKeepExperts(const Encoding& encoding, int32_t cols) {
+  return GpusKeepAnyExperts() && GpusKeep(encoding, cols) && !encoding.is_permuted;
+}
+
+bool GpusKeepAnyExperts() { return !IsSwitched(kPackedExpertsSwitch, "off"); }
 
 }  // namespace stagecoach

@@ -2,6 +2,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
+
+#include "common/env_switch.h"
 
 namespace stagecoach {
 namespace {
@@ -59,6 +62,40 @@ TEST_CASE("a model whose groups of experts do not fit into a warp's registers is
   CHECK(CheckRunsOnGpus(spec).ok());
   spec.experts.n_used = 33;
   CHECK_FALSE(CheckRunsOnGpus(spec).ok());
+}
+
+TEST_CASE("GPUs keep weights whose groups of inputs suit their kernels") {
+  Encoding int4(Code::kInt4);
+  int4.group = 128;
+  CHECK(GpusKeep(int4, 2880));
+  CHECK_FALSE(GpusKeep(int4, 2888));
+  int4.group = 96;
+  CHECK_FALSE(GpusKeep(int4, 2880));
+  int4.group = 512;
+  CHECK(GpusKeep(int4, 2048));
+  CHECK(GpusKeep(Code::kFp8, 2880));
+  CHECK(GpusKeep(MxFp4Encoding(), 2880));
+  CHECK(GpusKeep(Code::kQ4_0, 2880));
+  CHECK(GpusKeep(Code::kQ4_K, 2816));
+  CHECK_FALSE(GpusKeep(Code::kQ4_K, 2880));
+  CHECK_FALSE(GpusKeep(Code::kBF16, 4096));
+}
+
+TEST_CASE("GPUs keep experts whose inputs have the model's order") {
+  Encoding int4(Code::kInt4);
+  int4.group = 128;
+  CHECK(GpusKeepExperts(int4, 2048));
+  CHECK_FALSE(GpusKeepExperts(int4, 2056));
+  int4.is_permuted = true;
+  CHECK_FALSE(GpusKeepExperts(int4, 2048));
+  CHECK(GpusKeep(int4, 2048));
+  int4.is_permuted = false;
+  setenv(kPackedExpertsSwitch, "off", /*overwrite=*/1);
+  CHECK_FALSE(GpusKeepAnyExperts());
+  CHECK_FALSE(GpusKeepExperts(int4, 2048));
+  CHECK(GpusKeep(int4, 2048));
+  unsetenv(kPackedExpertsSwitch);
+  CHECK(GpusKeepAnyExperts());
 }
 
 TEST_CASE("inputs of layers need a hidden size that keeps them aligned on GPUs") {

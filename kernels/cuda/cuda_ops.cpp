@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/env_switch.h"
 #include "common/laps.h"
+#include "common/model/device_support.h"
 #include "common/mutex.h"
 #include "common/status.h"
 #include "kernels/cuda/attention/attention.h"
@@ -112,7 +113,6 @@ class CudaOps final : public Ops {
     stream_.n_multiprocessors = properties_.multiProcessorCount;
     stream_.n_all_multiprocessors = properties_.multiProcessorCount;
     stream_.block_shared_bytes = properties_.sharedMemPerBlockOptin;
-    packs_experts_ = !IsSwitched(kPackedExpertsSwitch, "off");
     SC_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
     SC_RETURN_IF_ERROR(ToStatus(cuda::FindCompiledFor(stream_.handle, &compiled_for_),
@@ -160,7 +160,7 @@ class CudaOps final : public Ops {
     return fmt::format("cuda-{} sm_{}{}{} {}{}{}{}", kNumericsVersion, properties_.major,
                        properties_.minor, code, gemms_->Numerics(),
                        stream_.groups_gemms ? " grouped" : "",
-                       packs_experts_ ? " packed-experts" : "",
+                       GpusKeepAnyExperts() ? " packed-experts" : "",
                        options_.batch_invariant ? " batch-invariant" : "");
   }
 
@@ -275,10 +275,10 @@ class CudaOps final : public Ops {
   }
 
   bool Keeps(const Encoding& encoding, int32_t cols) const override {
-    return cuda::KeepsPacked(encoding, cols);
+    return GpusKeep(encoding, cols);
   }
   bool KeepsExperts(const Encoding& encoding, int32_t cols) const override {
-    return packs_experts_ && cuda::KeepsPackedExperts(encoding, cols);
+    return GpusKeepExperts(encoding, cols);
   }
   size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
     return cuda::PackedMatrices::Bytes(parts, cols);
@@ -602,7 +602,6 @@ class CudaOps final : public Ops {
   cudaDeviceProp properties_{};
   cuda::Stream stream_;
   cuda::CompiledFor compiled_for_;
-  bool packs_experts_ = true;  // experts' weights stay quantized
   cuda::HostRing ring_;
   cuda::ParallelCopy copier_;
   cuda::SideCopies side_copies_;

@@ -15,10 +15,6 @@
 
 namespace stagecoach::kernels::cuda {
 
-bool KeepsPackedExperts(const Encoding& encoding, int32_t cols) {
-  return KeepsPacked(encoding, cols) && !encoding.is_permuted;
-}
-
 // The matrices of one product.
 struct PackedExperts::Weights {
   const void* const* table;  // their memory

@@ -1,4 +1,4 @@
-// Experts whose weights stay quantized on the GPU (Ops::ExpertMlp).
+// Experts whose weights stay quantized on the GPU (Ops::ExpertMlp, GpusKeepExperts).
 //
 // One row is not grouped (ExpertMlpOfPairs). With more, products on Hopper read the packed weights
 // for any number of rows (hopper_experts.h), if these kernels take the matrices. Otherwise few rows
@@ -13,10 +13,6 @@
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
-
-// Whether experts stay quantized with this encoding. Of those that KeepsPacked, permuted inputs do
-// not.
-bool KeepsPackedExperts(const Encoding& encoding, int32_t cols);
 
 class PackedExperts {
  public:

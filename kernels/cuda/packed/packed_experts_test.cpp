@@ -134,14 +134,5 @@ TEST_CASE("Packed experts that differ in their encodings are refused") {
   });
 }
 
-TEST_CASE("Experts that stay quantized") {
-  CHECK(cuda::KeepsPackedExperts(MxFp4Encoding(), 2880));
-  CHECK(cuda::KeepsPackedExperts(Fp8Blocks(), 2048));
-  CHECK(cuda::KeepsPackedExperts(kFp8, 2048));
-  Encoding permuted = Grouped(kInt4, DType::kF16, 128);
-  permuted.is_permuted = true;
-  CHECK(!cuda::KeepsPackedExperts(permuted, 2048));
-}
-
 }  // namespace
 }  // namespace stagecoach::kernels

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "common/check.h"
+#include "common/model/device_support.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -56,18 +57,8 @@ constexpr int32_t RoundUp16(int32_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
 
-bool KeepsPacked(const Encoding& encoding, int32_t cols) {
-  if (!IsQuantized(encoding.code) || cols % kChunkCols != 0) return false;
-  if (IsGgufBlock(encoding.code))
-    return !HasSubScales(FormFor(encoding.code)) || cols % kBlockCols == 0;
-  if (encoding.code == Code::kNvFp4) return true;
-  if (encoding.code == Code::kMxFp4) return encoding.group == kChunkCols;
-  const int32_t group = encoding.group;
-  return group == 0 || group == 32 || group == 64 || group == 128 || group % kBlockCols == 0;
-}
-
 PackedPart PackedPartOf(const Encoding& encoding, int32_t rows, int32_t cols) {
-  SC_CHECK(KeepsPacked(encoding, cols));
+  SC_CHECK(GpusKeep(encoding, cols));
   PackedPart part{.tiles = nullptr,
                   .order = nullptr,
                   .rows = rows,

@@ -101,10 +101,7 @@ struct PackedPart {
   }
 };
 
-// Whether a GPU keeps rows of `cols` elements in this encoding.
-bool KeepsPacked(const Encoding& encoding, int32_t cols);
-
-// The part without its addresses. REQUIRES: KeepsPacked
+// The part without its addresses. REQUIRES: GpusKeep
 PackedPart PackedPartOf(const Encoding& encoding, int32_t rows, int32_t cols);
 
 }  // namespace stagecoach::kernels::cuda

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/encoding/rows.h"
+#include "common/model/device_support.h"
 #include "common/status.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/elementwise/elementwise.h"
@@ -113,7 +114,7 @@ absl::StatusOr<Matrix> PackedMatrices::MatrixOf(Buffer memory, std::span<const M
   Matrix matrix{.buffer = std::move(memory), .cols = cols};
   for (const MatrixPart& part : parts) {
     SC_CHECK(part.rows > 0 && matrix.rows % kPartRows == 0);
-    SC_CHECK(KeepsPacked(part.encoding, cols));
+    SC_CHECK(GpusKeep(part.encoding, cols));
     matrix.rows += part.rows;
     if (!matrix.parts.empty() && matrix.parts.back().encoding == part.encoding &&
         !part.encoding.is_permuted) {
