@@ -37,6 +37,12 @@ Storage StorageOf(const worker::TensorRequest& request, const Stored& stored, DT
   return {or_else, worker::ImpliedEncoding(request)};
 }
 
+// Whether the tensor's memory has codes instead of numbers. wanted: as for TensorBytes
+bool IsQuantizedInMemory(const worker::TensorRequest& request, std::optional<DType> wanted,
+                         const Storage& storage) {
+  return !request.is_vector && !wanted && !request.is_split && storage.is_quantized();
+}
+
 // Whether GPUs keep the tensor as it is stored. All others they hold in one dtype.
 bool StaysOnGpus(const worker::TensorRequest& request, const Storage& storage, bool is_expert) {
   if (!storage.encoding) return false;
@@ -52,9 +58,10 @@ uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> 
   if (request.is_vector) return n * sizeof(float);
   if (wanted) return n * DTypeBytes(*wanted);
   const Storage storage = StorageOf(request, stored, or_else);
-  // A quantized matrix whose rows go to several ones becomes plain.
-  if (request.is_split && storage.is_quantized()) return n * DTypeBytes(or_else);
-  if (!storage.is_quantized()) return n * DTypeBytes(storage.dtype);
+  if (!IsQuantizedInMemory(request, wanted, storage)) {
+    // A quantized matrix whose rows go to several ones becomes plain.
+    return n * DTypeBytes(storage.is_quantized() ? or_else : storage.dtype);
+  }
   return EncodedBytes(*storage.encoding, static_cast<uint64_t>(request.rows),
                       static_cast<uint64_t>(request.cols));
 }
@@ -92,14 +99,23 @@ std::vector<EncodingFacts> Encodings(const worker::WeightPlan& plan, const Store
   return encodings;
 }
 
-// Indices of the requests for experts' matrices.
-std::set<size_t> ExpertRequests(const worker::WeightPlan& plan) {
+// Indices of the requests for matrices that are `wanted`.
+template <typename Wanted>
+std::set<size_t> RequestsOf(const worker::WeightPlan& plan, const Wanted& wanted) {
   std::set<size_t> requests;
   for (const worker::MatrixPlan& matrix : plan.matrices) {
-    if (!matrix.is_expert) continue;
+    if (!wanted(matrix)) continue;
     for (const worker::WeightPart& part : matrix.parts) requests.insert(part.request);
   }
   return requests;
+}
+
+// Whether a row of a step reads only its token's entry of the matrix.
+bool IsLookedUp(const worker::MatrixPlan& matrix, const worker::StageWeights& weights,
+                const ModelSpec& spec, bool is_last) {
+  if (matrix.target == &weights.positions || matrix.target == &weights.input_embed) return true;
+  const bool is_head = is_last && spec.tied_embedding && !spec.pooling;
+  return matrix.target == &weights.embed && !is_head;
 }
 
 std::vector<WindowFacts> Windows(const ModelSpec& spec) {
@@ -170,22 +186,31 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, const v1::LoadCo
     const worker::WeightPlan stage =
         worker::PlanWeights(Layers(range.first, range.count, spec), spec, &stage_targets);
     const worker::KvCache kv(spec, range.first, range.count, facts.kv_dtype);
-    uint64_t weights_bytes = 0;
-    const std::set<size_t> experts = ExpertRequests(stage);
+    StageFacts of_stage{.first_layer = range.first, .n_layers = range.count};
+    const bool is_last = range.first + range.count == spec.n_layers();
+    const std::set<size_t> experts =
+        RequestsOf(stage, [](const worker::MatrixPlan& matrix) { return matrix.is_expert; });
+    const std::set<size_t> looked_up = RequestsOf(stage, [&](const worker::MatrixPlan& matrix) {
+      return IsLookedUp(matrix, stage_targets, spec, is_last);
+    });
     for (size_t i = 0; i < stage.requests.size(); ++i) {
       const worker::TensorRequest& request = stage.requests[i];
+      const Storage of_tensor = StorageOf(request, stored, spec.stored_dtype);
       std::optional<DType> wanted = dtype;
-      if (on_gpus && !wanted &&
-          !StaysOnGpus(request, StorageOf(request, stored, spec.stored_dtype),
-                       experts.contains(i))) {
+      if (on_gpus && !wanted && !StaysOnGpus(request, of_tensor, experts.contains(i))) {
         wanted = spec.stored_dtype;
       }
-      weights_bytes += TensorBytes(request, wanted, stored, spec.stored_dtype);
+      const uint64_t bytes = TensorBytes(request, wanted, stored, spec.stored_dtype);
+      of_stage.weights_bytes += bytes;
+      if (looked_up.contains(i)) continue;
+      WeightReads& reads = experts.contains(i) ? of_stage.experts : of_stage.every_row;
+      reads.bytes += bytes;
+      if (IsQuantizedInMemory(request, wanted, of_tensor)) reads.n_quantized += Elements(request);
     }
-    const uint64_t state_bytes = spec.StateBytes(range.first, range.count);
-    facts.stages.push_back({range.first, range.count, weights_bytes,
-                            KvBytesOfOneSequence(spec, kv, state_bytes), kv.block_bytes(),
-                            state_bytes});
+    of_stage.state_bytes = spec.StateBytes(range.first, range.count);
+    of_stage.kv_bytes = KvBytesOfOneSequence(spec, kv, of_stage.state_bytes);
+    of_stage.kv_block_bytes = kv.block_bytes();
+    facts.stages.push_back(std::move(of_stage));
   }
   return facts;
 }

@@ -25,10 +25,18 @@ struct WindowFacts {
   int32_t n_layers = 0;
 };
 
+// Weights that a step reads.
+struct WeightReads {
+  uint64_t bytes = 0;
+  uint64_t n_quantized = 0;  // those that become numbers only while they are multiplied
+};
+
 struct StageFacts {
   int32_t first_layer = 0;
   int32_t n_layers = 0;
+  // All of them. Beside those of the next two, tables of which a row takes its token's entry.
   uint64_t weights_bytes = 0;
+  WeightReads every_row, experts;
   uint64_t kv_bytes = 0;  // for one sequence of full context length
   // [KV group], in the order of `windows`; 0: the stage has no layer of it.
   std::vector<uint64_t> kv_block_bytes;

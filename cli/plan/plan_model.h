@@ -33,8 +33,9 @@ struct StagePlan {
   int64_t kv_bytes = 0;               // left for the KV cache; negative: missing bytes
   std::vector<uint64_t> block_bytes;  // [KV group]; 0: the stage has no layer of it
   uint64_t bytes_a_sequence = 0;      // KV cache per sequence of context_tokens
-  uint64_t read_by_one = 0;           // weights that a step of one row reads
-  uint64_t read_by_many = 0;          // weights that a step of many rows reads: all experts
+  check::WeightReads read_by_one;     // in a step of one row
+  uint64_t read_by_many = 0;          // bytes, in a step of many rows: all experts
+  int32_t n_expert_layers = 0;
   double flops_a_token = 0;
 };
 
@@ -55,9 +56,11 @@ struct ServingPlan {
 
 // The KV cache is sized as a router does for max_sequences and steps of max_batched_tokens. A
 // decode step takes the longer of two times, to read the weights once and to compute the GEMMs,
-// plus the time to read the KV cache and one hop between stages. Rates are the data sheet's peaks
-// times the shares that this server has been measured to reach. The slowest stage sets the pace of
-// a full pipeline. `facts` must come from CheckModel for the same number of stages.
+// plus the time to read the KV cache, a constant for each layer with experts, and one hop between
+// stages. With one row it also takes the time to turn quantized weights into numbers, which many
+// rows share. Rates are the data sheet's peaks times the shares that this server has been measured
+// to reach. The slowest stage sets the pace of a full pipeline. `facts` must come from CheckModel
+// for the same number of stages.
 ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
                         const PlanOptions& options);
 

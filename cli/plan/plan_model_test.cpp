@@ -211,7 +211,8 @@ TEST_CASE("the scratch of a mixture-of-experts step covers every expert that its
 TEST_CASE("a row of a mixture-of-experts model reads only the experts that it uses") {
   const ServingPlan plan = Plan(kMixtral, 2, "H200").plan;
   for (const StagePlan& stage : plan.stages) {
-    CHECK_THAT(double(stage.read_by_one) / double(stage.read_by_many), WithinRel(0.277, 0.03));
+    CHECK_THAT(double(stage.read_by_one.bytes) / double(stage.read_by_many),
+               WithinRel(0.277, 0.03));
   }
 }
 
@@ -219,7 +220,7 @@ TEST_CASE("a row reads nothing of the table of its layers' inputs but its own nu
   const ServingPlan plan = Plan(kGemma4E2B, 1, "H200", 8192).plan;
   const StagePlan& stage = plan.stages.front();
   const double table = 2.0 * 262144 * 35 * 256;  // bytes
-  CHECK_THAT(double(stage.read_by_one), WithinRel(stage.facts.weights_bytes - table, 0.01));
+  CHECK_THAT(double(stage.read_by_one.bytes), WithinRel(stage.facts.weights_bytes - table, 0.01));
   // The step's rows have inputs of all layers beside their hidden states.
   CHECK(stage.step_bytes > 8192 * (2 * 35 * 256) * sizeof(float));
 }

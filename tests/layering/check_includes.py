@@ -86,6 +86,7 @@ ALLOWED_IN_TESTS = {
     "worker/transport/testing": ["worker/transport", "common"],
     "cli/check": ["kernels/cpu"],
     "cli/drill": ["common/rpc"],
+    "cli/plan": ["common/encoding"],
     "kernels/cuda": ["kernels/reference"],
 }
 SOURCES = {".h", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
