@@ -118,6 +118,42 @@ bool IsLookedUp(const worker::MatrixPlan& matrix, const worker::StageWeights& we
   return matrix.target == &weights.embed && !is_head;
 }
 
+bool IsAlike(const KeptMatrix& a, const KeptMatrix& b) {
+  return a.cols == b.cols && std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(),
+                                        b.parts.end(), [](const auto& of_a, const auto& of_b) {
+                                          return of_a.rows == of_b.rows &&
+                                                 of_a.encoding == of_b.encoding &&
+                                                 of_a.is_expert == of_b.is_expert;
+                                        });
+}
+
+// One of each kind of matrix whose parts all stay quantized on GPUs.
+std::vector<KeptMatrix> KeptMatrices(const worker::WeightPlan& plan, const Stored& stored,
+                                     DType or_else) {
+  std::vector<KeptMatrix> kept;
+  for (const worker::MatrixPlan& matrix : plan.matrices) {
+    KeptMatrix candidate{.cols = matrix.cols};
+    for (const worker::WeightPart& part : matrix.parts) {
+      const worker::TensorRequest& request = plan.requests[part.request];
+      const Storage storage = StorageOf(request, stored, or_else);
+      if (request.is_split || !storage.encoding ||
+          !StaysOnGpus(request, storage, matrix.is_expert)) {
+        break;
+      }
+      candidate.parts.push_back({.rows = static_cast<int32_t>(request.rows),
+                                 .encoding = *storage.encoding,
+                                 .is_expert = matrix.is_expert});
+    }
+    const bool is_known = std::any_of(kept.begin(), kept.end(), [&](const KeptMatrix& other) {
+      return IsAlike(candidate, other);
+    });
+    if (!matrix.parts.empty() && candidate.parts.size() == matrix.parts.size() && !is_known) {
+      kept.push_back(std::move(candidate));
+    }
+  }
+  return kept;
+}
+
 std::vector<WindowFacts> Windows(const ModelSpec& spec) {
   std::vector<WindowFacts> windows;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
@@ -207,6 +243,7 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, const v1::LoadCo
       reads.bytes += bytes;
       if (IsQuantizedInMemory(request, wanted, of_tensor)) reads.n_quantized += Elements(request);
     }
+    if (on_gpus && !dtype) of_stage.kept = KeptMatrices(stage, stored, spec.stored_dtype);
     of_stage.state_bytes = spec.StateBytes(range.first, range.count);
     of_stage.kv_bytes = KvBytesOfOneSequence(spec, kv, of_stage.state_bytes);
     of_stage.kv_block_bytes = kv.block_bytes();

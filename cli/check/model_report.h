@@ -10,6 +10,7 @@
 
 #include "common/dtype.h"
 #include "common/model/model_spec.h"
+#include "kernels/op_args.h"
 
 namespace stagecoach::check {
 
@@ -31,13 +32,20 @@ struct WeightReads {
   uint64_t n_quantized = 0;  // those that become numbers only while they are multiplied
 };
 
+// A matrix that GPUs keep quantized.
+struct KeptMatrix {
+  std::vector<kernels::MatrixPart> parts;
+  int32_t cols = 0;
+};
+
 struct StageFacts {
   int32_t first_layer = 0;
   int32_t n_layers = 0;
   // All of them. Beside those of the next two, tables of which a row takes its token's entry.
   uint64_t weights_bytes = 0;
   WeightReads every_row, experts;
-  uint64_t kv_bytes = 0;  // for one sequence of full context length
+  std::vector<KeptMatrix> kept;  // on GPUs: one of each kind
+  uint64_t kv_bytes = 0;         // for one sequence of full context length
   // [KV group], in the order of `windows`; 0: the stage has no layer of it.
   std::vector<uint64_t> kv_block_bytes;
   uint64_t state_bytes = 0;  // a sequence's state in the stage's recurrent layers

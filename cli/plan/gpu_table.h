@@ -13,6 +13,7 @@ struct Gpu {
   uint64_t memory_bytes;    // usable by programs
   double bytes_per_s;       // memory bandwidth
   double bf16_flops_per_s;  // dense matrix products
+  bool is_hopper = false;   // some kernels exist for Hopper only
 };
 
 std::span<const Gpu> KnownGpus();

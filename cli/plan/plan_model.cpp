@@ -9,6 +9,7 @@
 #include "cli/check/model_facts.h"
 #include "common/config/load_config.h"
 #include "kernels/cuda/device/scratch_layout.h"
+#include "kernels/cuda/packed/packed_scratch.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/step_limits.h"
 #include "stagecoach/v1/load.pb.h"
@@ -63,6 +64,27 @@ worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModel
               spec.experts.n_experts == 0
                   ? 0
                   : cuda::ExpertScratch(worker::ExpertShapeOf(options, spec), DType::kF32).bytes};
+}
+
+// Scratch memory of kernels/cuda for products with quantized matrices.
+uint64_t QuantizedScratchBytes(const ModelSpec& spec, const check::StageFacts& stage,
+                               const Gpu& gpu, const v1::LoadConfig& limits) {
+  namespace cuda = kernels::cuda;
+  const ExpertSpec& experts = spec.experts;
+  const int64_t n_pairs = int64_t{limits.max_batched_tokens()} * experts.n_used;
+  const bool has_tiles = gpu.is_hopper && spec.gated_mlp;
+  const bool expands_experts =
+      !has_tiles && n_pairs > int64_t{cuda::kMostPackedRowsOfExpert} * experts.n_experts;
+  cuda::PackedScratch scratch;
+  for (const check::KeptMatrix& matrix : stage.kept) {
+    scratch.Include(cuda::PackedScratchOf(matrix.parts, matrix.cols, gpu.is_hopper,
+                                          /*batch_invariant=*/false));
+    if (!matrix.parts.front().is_expert || !expands_experts) continue;
+    const int64_t bytes = cuda::ExpandedBytes(matrix.parts, matrix.cols);
+    const int64_t together = bytes * cuda::ExpandedTogether(bytes, experts.n_experts);
+    scratch.Include({.expanded = static_cast<size_t>(together)});
+  }
+  return scratch.total();
 }
 
 // Size of the block tables and row arrays, which are most of StepInputs.
@@ -123,6 +145,7 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_
                                                 static_cast<int32_t>(facts.stages.size()))
                                 .communicators) +
       worker::SizeScratch(model, spec, GpuScratch(spec, model)).total() +
+      QuantizedScratchBytes(spec, layers, options.gpu, limits) +
       StepInputBytes(worker::StepLimitsOf(model, spec));
   const double usable = static_cast<double>(options.gpu.memory_bytes) * options.memory_fraction;
   plan.kv_bytes =

@@ -6,6 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "cli/check/model_facts.h"
+#include "cli/plan/testing/quantized_to.h"
 #include "common/temp_dir.h"
 #include "router/sizing/kv_sizing.h"
 
@@ -199,6 +200,36 @@ TEST_CASE("a given KV cache size must fit in the remaining memory") {
   };
   CHECK(plan(16).n_kv_tokens() == (int64_t{16} << 30) / (2 * 8 * 128 * 32 * 2));
   CHECK_FALSE(plan(70).fits());
+}
+
+TEST_CASE("a step has scratch for quantized weights and inputs, as large as the widest matrix") {
+  TempDir dir;
+  dir.Write("config.json", kMistral7B);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const auto step_bytes = [&](std::optional<Code> code, std::string_view gpu) {
+    const check::ModelFacts facts =
+        *check::DescribeModel(spec, {}, QuantizedTo(code, spec), 1, /*on_gpus=*/true);
+    return PlanServing(spec, facts, {.gpu = *FindGpu(gpu)}).stages[0].step_bytes;
+  };
+  const uint64_t expanded = sizeof(uint16_t) * 2 * 14336 * 4096;
+  CHECK(step_bytes(Code::kInt4, "H200") == step_bytes({}, "H200") + expanded);
+  CHECK(step_bytes(Code::kFp8, "A100-80GB") == step_bytes({}, "A100-80GB") + expanded);
+  // Hopper multiplies FP8. It needs codes and scales of 4096 rows of inputs.
+  CHECK(step_bytes(Code::kFp8, "H200") == step_bytes({}, "H200") + uint64_t{4096} * (14336 + 4));
+}
+
+TEST_CASE("GPUs other than Hopper expand some experts at a time for many rows") {
+  const ModelSpec spec = *ReadModelSpec(STAGECOACH_SHAPES "/gpt-oss-20b");
+  const auto step_bytes = [&](int32_t max_batched_tokens, std::string_view gpu) {
+    const check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, 1, /*on_gpus=*/true);
+    return PlanServing(spec, facts,
+                       {.gpu = *FindGpu(gpu), .max_batched_tokens = max_batched_tokens})
+        .stages[0]
+        .step_bytes;
+  };
+  const uint64_t of_expert = sizeof(uint16_t) * 2 * 2880 * 2880;
+  CHECK(step_bytes(8192, "A100-80GB") == step_bytes(8192, "H100") + 15 * of_expert);
+  CHECK(step_bytes(512, "A100-80GB") == step_bytes(512, "H100"));
 }
 
 TEST_CASE("the scratch of a mixture-of-experts step covers every expert that its rows use") {

@@ -22,7 +22,7 @@ struct Fp8GemmArgs {
 
 // Whether the device multiplies such weights in FP8.
 inline bool MultipliesInFp8(const Stream& stream, const Fp8Part& w) {
-  return stream.is_hopper && w.rows % 16 == 0;
+  return MultipliesFp8Rows(stream.is_hopper, w.rows);
 }
 
 }  // namespace stagecoach::kernels::cuda

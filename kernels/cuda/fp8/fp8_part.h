@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
@@ -35,6 +34,10 @@ constexpr bool HasFp8Rows(const MatrixPart& part, int32_t cols) {
   const Encoding& encoding = part.encoding;
   return !part.is_expert && encoding.code == Code::kFp8 && encoding.group == 0 &&
          !encoding.is_permuted && cols % kFp8Cols == 0;
+}
+// Whether tensor cores multiply that many of them in FP8.
+constexpr bool MultipliesFp8Rows(bool is_hopper, int32_t n_rows) {
+  return is_hopper && n_rows % 16 == 0;
 }
 
 // The part in `memory`, which has Fp8PartBytes.

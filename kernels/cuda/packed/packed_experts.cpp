@@ -90,7 +90,7 @@ absl::Status PackedExperts::Run(const ExpertMlpArgs& args) {
   if (SuitPairs(args, up, down)) return RunPairs(args, up, down);
   if (!batch_invariant_ && SuitTiles(args, up, down)) return RunTiles(args, up, down);
   if (all_packed && !batch_invariant_ && args.x.dtype != DType::kF32 &&
-      n_pairs > kMostPackedRows * static_cast<int64_t>(args.up.size())) {
+      n_pairs > kMostPackedRowsOfExpert * static_cast<int64_t>(args.up.size())) {
     return RunExpanded(args, up, down);
   }
   const int32_t most_rows = std::min(args.n_tokens, kMaxSkinnyRows);
@@ -187,8 +187,7 @@ absl::Status PackedExperts::RunExpanded(const ExpertMlpArgs& args, const Weights
   const ExpertCall call(args);
   const int64_t up_bytes =
       int64_t{up.rows} * up.cols * static_cast<int64_t>(DTypeBytes(call.dtype));
-  const auto n_together =
-      static_cast<int32_t>(std::clamp<int64_t>(most_expanded_bytes_ / up_bytes, 1, call.n_experts));
+  const int32_t n_together = ExpandedTogether(up_bytes, call.n_experts, most_expanded_bytes_);
   // Those of `down` are not larger.
   SC_ASSIGN_OR_RETURN(const Buffer memory,
                       matrices_->ExpandedMemory(static_cast<size_t>(n_together * up_bytes)));

@@ -10,20 +10,17 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/experts/expert_tables.h"
 #include "kernels/cuda/packed/packed_matrices.h"
+#include "kernels/cuda/packed/packed_scratch.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
 
 class PackedExperts {
  public:
-  // Mean number of rows per expert beyond which expanded weights are faster (estimated).
-  static constexpr int32_t kMostPackedRows = 96;
-
   // All must outlive the result. most_expanded_bytes: of weights that are expanded at a time, if
   // they are not those of one expert.
   PackedExperts(const Stream* stream, PackedMatrices* matrices, ExpertTables* tables,
-                bool batch_invariant,
-                int64_t most_expanded_bytes = PackedMatrices::kMostExpandedBytes)
+                bool batch_invariant, int64_t most_expanded_bytes = kMostExpandedBytes)
       : stream_(stream),
         matrices_(matrices),
         tables_(tables),

@@ -25,7 +25,7 @@ std::vector<ExpertForm> Forms() {
 }
 
 // More rows than this expand the weights.
-constexpr int32_t kMostPackedTokens = cuda::PackedExperts::kMostPackedRows * kExperts / kUsed;
+constexpr int32_t kMostPackedTokens = cuda::kMostPackedRowsOfExpert * kExperts / kUsed;
 
 TEST_CASE("Packed experts equal the reference's") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);

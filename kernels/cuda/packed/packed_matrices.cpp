@@ -19,14 +19,10 @@
 #include "kernels/cuda/packed/hopper_rows.h"
 #include "kernels/cuda/packed/many_rows.h"
 #include "kernels/cuda/packed/pack.h"
+#include "kernels/cuda/packed/packed_scratch.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
-
-// Rows whose inputs are brought into a part's order at once.
-constexpr int32_t kPermutedRows = 64;
-// Rows whose inputs become FP8 at once.
-constexpr int32_t kQuantizedRows = 4096;
 
 constexpr size_t kAlignment = 256;
 constexpr size_t RoundUp(size_t bytes) {
@@ -87,10 +83,6 @@ Place PartWith(const Matrix& matrix, int32_t row) {
   return found;
 }
 
-size_t ExpandedBytes(const Matrix& matrix) {
-  return static_cast<size_t>(matrix.rows) * static_cast<size_t>(matrix.cols) * sizeof(uint16_t);
-}
-
 void* Advance(void* address, size_t n, DType dtype) {
   return static_cast<unsigned char*>(address) + n * DTypeBytes(dtype);
 }
@@ -128,18 +120,11 @@ absl::StatusOr<Matrix> PackedMatrices::MatrixOf(Buffer memory, std::span<const M
 }
 
 absl::Status PackedMatrices::Reserve(const Matrix& matrix) {
-  const size_t expanded_bytes = ExpandedBytes(matrix);
-  if (InFp8(matrix)) {
-    SC_RETURN_IF_ERROR(Grow(
-        quantized_, size_t{kQuantizedRows} * (static_cast<size_t>(matrix.cols) + sizeof(float))));
-  } else if (!batch_invariant_ && expanded_bytes <= size_t{kMostExpandedBytes}) {
-    SC_RETURN_IF_ERROR(Grow(expanded_, expanded_bytes));
-  }
-  const bool is_permuted =
-      std::any_of(matrix.parts.begin(), matrix.parts.end(),
-                  [](const MatrixPart& part) { return part.encoding.is_permuted; });
-  if (!is_permuted) return absl::OkStatus();
-  return Grow(permuted_, size_t{kPermutedRows} * static_cast<size_t>(matrix.cols) * sizeof(float));
+  const PackedScratch needs =
+      PackedScratchOf(matrix.parts, matrix.cols, stream_->is_hopper, batch_invariant_);
+  SC_RETURN_IF_ERROR(Grow(expanded_, needs.expanded));
+  SC_RETURN_IF_ERROR(Grow(quantized_, needs.quantized));
+  return Grow(permuted_, needs.permuted);
 }
 
 absl::Status PackedMatrices::Grow(Buffer& buffer, size_t bytes) {
@@ -199,7 +184,8 @@ int32_t PackedMatrices::MostPackedRows(const Matrix& matrix) const {
 
 bool PackedMatrices::Expands(const GemmArgs& args) const {
   return !batch_invariant_ && args.x.dtype != DType::kF32 &&
-         args.n_rows > MostPackedRows(*args.w) && ExpandedBytes(*args.w) <= expanded_.bytes;
+         args.n_rows > MostPackedRows(*args.w) &&
+         ExpandedBytes(args.w->parts, args.w->cols) <= static_cast<int64_t>(expanded_.bytes);
 }
 
 absl::Status PackedMatrices::MultiplyExpanded(const GemmArgs& args, Gemms& gemms) {

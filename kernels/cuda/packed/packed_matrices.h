@@ -42,9 +42,6 @@ class PackedMatrices {
   // Beyond this number, products in FP8 are faster where the device has them. Codes of weights are
   // multiplied with 16-bit inputs up to it, which is more exact.
   static constexpr int32_t kMostFewFp8Rows = 8;
-  // Matrices whose expanded weights are larger, such as those of large vocabularies, stay packed
-  // for any number of rows.
-  static constexpr int64_t kMostExpandedBytes = int64_t{512} << 20;
 
   // `stream` must outlive the result.
   PackedMatrices(const Stream* stream, bool batch_invariant)
@@ -103,9 +100,7 @@ class PackedMatrices {
 
   const Stream* const stream_;
   const bool batch_invariant_;
-  Buffer expanded_;   // the largest matrix that expands, in 16 bits
-  Buffer quantized_;  // inputs in FP8: kQuantizedRows rows of the widest matrix
-  Buffer permuted_;   // kPermutedRows rows of inputs in the order of a part
+  Buffer expanded_, quantized_, permuted_;  // see PackedScratch
 };
 
 }  // namespace stagecoach::kernels::cuda
