@@ -65,7 +65,7 @@ class CudaRecording final : public Recording {
 
 // Version of the results, for Numerics(). Raise it with a change after which some result has other
 // bits.
-constexpr int kNumericsVersion = 3;
+constexpr int kNumericsVersion = 4;
 
 class CudaOps final : public Ops {
  public:

@@ -106,7 +106,7 @@ def test_a_worker_with_other_numerics_does_not_get_a_stage(monkeypatch):
         with pytest.raises(grpc.RpcError) as error:
             list(stream)
         assert error.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert '"cpu-2 baseline"' in error.value.details() and "stage 1" in error.value.details()
+        assert '"cpu-3 baseline"' in error.value.details() and "stage 1" in error.value.details()
         assert pipeline.router.wait(timeout=STOP_TIMEOUT_S) == 1
 
 

@@ -25,7 +25,6 @@
 namespace stagecoach::worker {
 namespace {
 
-// transformers multiplies the embedding by the scale in the embedding's dtype.
 float RoundTo(DType dtype, float value) {
   uint32_t stored = 0;
   StoreElement(&stored, dtype, 0, value);
@@ -346,10 +345,13 @@ class StageModelImpl final : public StageModel {
 
   void Embed(float* hidden) {
     const kernels::Matrix& table = weights_->embed;
+    // transformers multiplies the embedding by the scale in the embedding's dtype. A table that
+    // stays quantized stands for one in the model's dtype.
+    const DType scale_dtype = table.parts.empty() ? table.dtype : spec_.stored_dtype;
     kernels::EmbedArgs args{
         .ids = step_->token_ids,
         .table = &table,
-        .scale = RoundTo(table.dtype, spec_.embed_scale),
+        .scale = RoundTo(scale_dtype, spec_.embed_scale),
         .positions = step_->positions,
         .position_table = spec_.learned_positions ? &weights_->positions : nullptr,
         .position_offset = spec_.position_offset,
