@@ -3,7 +3,7 @@
 the next token, beside a reference that computes the same file.
 
 usage: format_quality.py MODEL [--gguf FILE.gguf --ggml LIBRARY] [--tokens 2000] [--formats gptq-4 gguf-q4_k kv-fp8 ...]
-                         [--threads 2] [--out FILE.jsonl]
+                         [--dtype float32 | --round-inputs] [--threads 2] [--out FILE.jsonl]
        (needs what quantize_quality.py needs, and gguf, grpcio, grpcio-tools; build/cpu/bin with prompt_logits)
 
 MODEL is a folder of Gemma 3 in bfloat16. Formats of GGUF need FILE.gguf, any .gguf of the same model, for its tokenizer, and
@@ -13,11 +13,17 @@ Each file is written with its format's own library, or from the format's definit
 round to nearest. It is computed twice: by stagecoach, with its weights as stored, and by transformers in float32 with the
 values that the format's reference gives (compressed-tensors, gguf-py, or scale * (code - zero)). Both keep keys and values in
 bfloat16, as a server does by default, or for kv-fp8, whose weights are those of MODEL, in FP8 (common/kv_fp8.h); MODEL itself,
-in float32, does not. `value` and `reference_value` are the
-means over the tokens of KL(MODEL || each), over the whole vocabulary, in nats. `noise` is the standard error of the mean of
-their differences. `from_reference` is the mean of KL(reference || stagecoach). stagecoach's distributions come from
-prompt_logits, in one process; a server that loads the same file must give the first 256 tokens the log-probabilities that
-prompt_logits gives.
+in float32, does not. `value` and `reference_value` are the means over the tokens of KL(MODEL || each), over the whole
+vocabulary, in nats. `noise` is the standard error of the mean of their differences (noise_of). `from_reference` is the mean of
+KL(reference || stagecoach). stagecoach's distributions come from prompt_logits, in one process; a server that loads the same
+file must give the first 256 tokens the log-probabilities that prompt_logits gives.
+
+Rounding keys and values hides small differences: a change in the last bits of a float32 takes some of them to the next bfloat16,
+and then `from_reference` is about 1e-5. So two more comparisons exist:
+
+--dtype float32: both expand the weights to float32 and round nothing else. What `from_reference` shows then is how weights are
+  read and decoded, to 1e-9.
+--round-inputs: the reference rounds the inputs of products as a CPU with AMX does (docs/kernels.md).
 """
 import argparse
 import json
@@ -66,6 +72,32 @@ class Fp8Cache(DynamicCache):
 
 # The type of keys and values, if it is not that of the weights, and the reference's cache.
 KV_DTYPES = {"kv-fp8": ("fp8", Fp8Cache)}
+
+
+def integers(x):
+    """Inputs of products with integer codes: 16-bit integers with a scale per 32 of them (kernels/cpu/quant-inl.h)."""
+    blocks = x.unflatten(-1, (-1, 32))
+    scale = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 32767
+    return ((blocks / scale).round() * scale).flatten(-2)
+
+
+def bfloat16(x):
+    """Inputs of products with codes of FP8 or bfloat16, with AMX."""
+    return x.bfloat16().float()
+
+
+def round_inputs(model, form):
+    for name, module in model.named_modules():
+        if not isinstance(module, torch.nn.Linear):
+            continue
+        if name == "lm_head":  # has the type of the embeddings
+            is_integer = form.startswith("gguf-")
+        elif form == "modelopt-mixed":
+            is_integer = "self_attn" not in name
+        else:
+            is_integer = "fp8" not in form and form != "bfloat16"
+        rounded = integers if is_integer else bfloat16
+        module.register_forward_pre_hook(lambda _, inputs, rounded=rounded: (rounded(inputs[0]),))
 
 
 def logits_with(model, ids, cache=None):
@@ -141,9 +173,9 @@ FORMATS = {
 }
 
 
-def our_logits(model, kv_dtype, ids, vocabulary, threads):
-    """Yields stagecoach's logits of the next CHUNK positions."""
-    command = [BIN_DIR / "prompt_logits", model, "--kv-dtype", kv_dtype, "--threads", str(threads)]
+def our_logits(model, types, ids, vocabulary, threads):
+    """Yields stagecoach's logits of the next CHUNK positions. `types`: the flags of the weights' and the cache's types."""
+    command = [BIN_DIR / "prompt_logits", model, *types, "--threads", str(threads)]
     with tempfile.TemporaryFile() as given, subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE) as program:
         given.write(ids.to(torch.int32).numpy().tobytes())
         given.seek(0)
@@ -153,26 +185,26 @@ def our_logits(model, kv_dtype, ids, vocabulary, threads):
         raise SystemExit(f"prompt_logits {model}: exit code {program.returncode}")
 
 
-def served_logprobs(model, kv_dtype, ids, threads):
+def served_logprobs(model, types, ids, threads):
     """The log-probabilities that a server gives the prompt's tokens, without the first."""
     request = pb.GenerateRequest(tokens=pb.TokenIds(ids=ids.tolist()), sampling=pb.SamplingParams(max_tokens=1, prompt_logprobs=0))
-    flags = ["--kv-dtype", kv_dtype, "--threads-per-worker", threads, "--max-model-len", len(ids) + 1]
+    flags = [*types, "--threads-per-worker", threads, "--max-model-len", len(ids) + 1]
     with Cluster(model, flags=flags) as cluster:
         messages = list(cluster.stub.Generate(request))
     return torch.tensor([position.chosen.logprob for message in messages for position in message.prompt.logprobs])
 
 
-def compare(base, reference, ids, model, kv_dtype, threads):
+def compare(base, reference, ids, model, types, threads):
     """KL(model || stagecoach) and KL(reference || stagecoach) of each position."""
     from_base, from_reference, first = [], [], None
-    for rows in our_logits(model, kv_dtype, ids, base.shape[1], threads):
+    for rows in our_logits(model, types, ids, base.shape[1], threads):
         here = slice(len(from_base) * CHUNK, len(from_base) * CHUNK + len(rows))
         from_base.append(divergence(base[here], rows))
         from_reference.append(divergence(reference[here], rows))
         first = rows if first is None else torch.cat([first, rows])[:SERVED]
     following = ids[1:SERVED]
     chosen = first[: len(following)].gather(1, following[:, None])[:, 0] - weights_of(first[: len(following)])[1]
-    difference = (chosen - served_logprobs(model, kv_dtype, ids[:SERVED], threads)).abs().max().item()
+    difference = (chosen - served_logprobs(model, types, ids[:SERVED], threads)).abs().max().item()
     if difference > SERVER_TOLERANCE:
         raise SystemExit(f"{model}: a server's log-probabilities differ from those of prompt_logits by {difference}")
     return torch.cat(from_base), torch.cat(from_reference)
@@ -185,6 +217,9 @@ def main():
     parser.add_argument("--ggml", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
+    rounding = parser.add_mutually_exclusive_group()
+    rounding.add_argument("--dtype", choices=["auto", "float32"], default="auto")
+    rounding.add_argument("--round-inputs", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
@@ -194,19 +229,29 @@ def main():
     ids = text_ids(args.model, args.tokens)
     base = logits_with(plain(args.model), ids)
     command = f"tests/bench/format_quality.py {args.model.name} --tokens {args.tokens}"
+    is_float32 = args.dtype == "float32"
+    variant, how = "", ""
+    if is_float32:
+        variant, how, command = "/float32", ", nothing rounded", command + " --dtype float32"
+    if args.round_inputs:
+        variant, how, command = "/rounded-inputs", ", inputs rounded as with AMX", command + " --round-inputs"
     for form in args.formats:
-        kv_dtype, cache = KV_DTYPES.get(form, ("auto", BFloat16Cache))
+        kv_dtype, cache = KV_DTYPES.get(form, ("auto", DynamicCache if is_float32 else BFloat16Cache))
+        types = ["--dtype", args.dtype, "--kv-dtype", kv_dtype]
         with tempfile.TemporaryDirectory() as folder:
             copy, model, values = FORMATS[form](args, pathlib.Path(folder))
             for file in args.model.glob("tokenizer*"):
                 if copy.is_dir() and copy != args.model:
                     shutil.copy(file, copy)
-            reference = logits_with(model, ids, cache(config=model.config))
+            if args.round_inputs:
+                round_inputs(model, form)
+            # A server with --dtype float32 does not round the scale of embeddings either.
+            reference = (logits_of if is_float32 else logits_with)(model, ids, cache(config=model.config))
             del model
-            ours, from_reference = compare(base, reference, ids[0], copy, kv_dtype, args.threads)
-        emit_divergence(args.out, f"format/{args.model.name}/{form}/kl", ours, divergence(base, reference),
-                        f"transformers in float32, values of {values}", command,
-                        from_reference=round(from_reference.mean().item(), 6))
+            ours, from_reference = compare(base, reference, ids[0], copy, types, args.threads)
+        emit_divergence(args.out, f"format/{args.model.name}/{form}{variant}/kl", ours, divergence(base, reference),
+                        f"transformers in float32, values of {values}{how}", command,
+                        from_reference=round(from_reference.mean().item(), 9 if is_float32 else 6))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ usage: quantize_quality.py MODEL [--tokens 2000] [--formats fp8 int8 int4] [--ou
 `stagecoach quantize` writes a copy in each format, and transformers reads it. The reference quantizes the same matrices in
 the same groups with compressed-tensors' own round to nearest (scales from least and largest value). All three models compute
 in float32 on the text of README.md and docs/. A value is the mean over the tokens of KL(model || copy) in nats; its ratio is
-to the reference's value. `noise` is the standard error of the mean difference of the two.
+to the reference's value. `noise` is the standard error of the mean difference of the two (noise_of).
 """
 import argparse
 import datetime
@@ -29,6 +29,7 @@ from machine import commit_of, machine_of  # noqa: E402
 from results import emit  # noqa: E402
 
 CHUNK = 200  # rows of logits at a time
+NOISE_BLOCK = 100  # tokens whose differences count as one
 
 
 def text_ids(model, n):
@@ -59,10 +60,17 @@ def divergence(base, other):
     return torch.cat(parts)
 
 
+def noise_of(difference):
+    """The standard error of the mean of `difference` by position. Neighbours attend to the same rounded keys and values, so
+    their differences are not independent: the error comes from the means of blocks."""
+    n_blocks = max(2, len(difference) // NOISE_BLOCK)
+    means = difference[: len(difference) // n_blocks * n_blocks].view(n_blocks, -1).mean(-1)
+    return means.std().item() / n_blocks**0.5
+
+
 def emit_divergence(out, name, ours, theirs, reference, command, **more):
     """Emits a result line of divergences by position: ours, and those of `reference`."""
-    difference = ours - theirs
-    noise = difference.std().item() / len(difference) ** 0.5
+    noise = noise_of(ours - theirs)
     value, other = ours.mean().item(), theirs.mean().item()
     emit({"name": name, "value": round(value, 6), "unit": f"nats, mean of {len(ours)} tokens", "reference": reference,
           "reference_value": round(other, 6), "ratio": round(value / other, 4) if other else None, "noise": round(noise, 6), **more,
