@@ -23,7 +23,10 @@ and then `from_reference` is about 1e-5. So two more comparisons exist:
 
 --dtype float32: both expand the weights to float32 and round nothing else. What `from_reference` shows then is how weights are
   read and decoded, to 1e-9.
---round-inputs: the reference rounds the inputs of products as a CPU with AMX does (docs/kernels.md).
+--round-inputs: weights are as stored, both keep keys and values in float32, and the reference rounds the inputs of products as a
+  CPU with AMX does (docs/kernels.md). What `from_reference` shows then is the products; where they round to bfloat16 in every
+  layer, as for bfloat16 and FP8, the last bits of a float32 decide as they do in the cache. Not for GGUF, whose cache cannot be
+  float32 beside quantized weights.
 """
 import argparse
 import json
@@ -98,6 +101,17 @@ def round_inputs(model, form):
             is_integer = "fp8" not in form and form != "bfloat16"
         rounded = integers if is_integer else bfloat16
         module.register_forward_pre_hook(lambda _, inputs, rounded=rounded: (rounded(inputs[0]),))
+
+
+def with_float32_cache(model, folder):
+    """`model`, in `folder`, with a config.json after which a server keeps keys and values in float32, and weights as stored."""
+    if model != folder:
+        for file in model.iterdir():
+            (folder / file.name).symlink_to(file.resolve())
+    config = json.loads((model / "config.json").read_text())
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "float32"}))
+    return folder
 
 
 def logits_with(model, ids, cache=None):
@@ -225,18 +239,22 @@ def main():
     args = parser.parse_args()
     if any(form.startswith("gguf-") for form in args.formats) and not (args.gguf and args.ggml):
         parser.error("formats of GGUF need --gguf and --ggml")
+    if args.round_inputs and any(form.startswith(("gguf-", "kv-")) for form in args.formats):
+        parser.error("--round-inputs takes formats of folders only")
     torch.set_num_threads(args.threads)
     ids = text_ids(args.model, args.tokens)
     base = logits_with(plain(args.model), ids)
     command = f"tests/bench/format_quality.py {args.model.name} --tokens {args.tokens}"
     is_float32 = args.dtype == "float32"
+    rounds_cache = not is_float32 and not args.round_inputs
     variant, how = "", ""
     if is_float32:
         variant, how, command = "/float32", ", nothing rounded", command + " --dtype float32"
     if args.round_inputs:
-        variant, how, command = "/rounded-inputs", ", inputs rounded as with AMX", command + " --round-inputs"
+        variant, command = "/rounded-inputs", command + " --round-inputs"
+        how = ", inputs rounded as with AMX, keys and values in float32"
     for form in args.formats:
-        kv_dtype, cache = KV_DTYPES.get(form, ("auto", DynamicCache if is_float32 else BFloat16Cache))
+        kv_dtype, cache = KV_DTYPES.get(form, ("auto", BFloat16Cache if rounds_cache else DynamicCache))
         types = ["--dtype", args.dtype, "--kv-dtype", kv_dtype]
         with tempfile.TemporaryDirectory() as folder:
             copy, model, values = FORMATS[form](args, pathlib.Path(folder))
@@ -245,13 +263,14 @@ def main():
                     shutil.copy(file, copy)
             if args.round_inputs:
                 round_inputs(model, form)
+                copy = with_float32_cache(copy, pathlib.Path(folder))
             # A server with --dtype float32 does not round the scale of embeddings either.
             reference = (logits_of if is_float32 else logits_with)(model, ids, cache(config=model.config))
             del model
             ours, from_reference = compare(base, reference, ids[0], copy, types, args.threads)
         emit_divergence(args.out, f"format/{args.model.name}/{form}{variant}/kl", ours, divergence(base, reference),
                         f"transformers in float32, values of {values}{how}", command,
-                        from_reference=round(from_reference.mean().item(), 9 if is_float32 else 6))
+                        from_reference=round(from_reference.mean().item(), 6 if rounds_cache else 9))
 
 
 if __name__ == "__main__":
