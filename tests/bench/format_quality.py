@@ -27,9 +27,12 @@ and then `from_reference` is about 1e-5. So two more comparisons exist:
   CPU with AMX does (docs/kernels.md). What `from_reference` shows then is the products; where they round to bfloat16 in every
   layer, as for bfloat16 and FP8, the last bits of a float32 decide as they do in the cache. Not for GGUF, whose cache cannot be
   float32 beside quantized weights.
+
+STAGECOACH_CPU_TARGET in the environment selects stagecoach's instruction set (kernels/cpu/cpu_target.h) and is in the rows' names.
 """
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -253,6 +256,8 @@ def main():
     if args.round_inputs:
         variant, command = "/rounded-inputs", command + " --round-inputs"
         how = ", inputs rounded as with AMX, keys and values in float32"
+    if target := os.environ.get("STAGECOACH_CPU_TARGET"):
+        variant, command = f"{variant}/{target}", f"STAGECOACH_CPU_TARGET={target} {command}"
     for form in args.formats:
         kv_dtype, cache = KV_DTYPES.get(form, ("auto", BFloat16Cache if rounds_cache else DynamicCache))
         types = ["--dtype", args.dtype, "--kv-dtype", kv_dtype]
