@@ -29,6 +29,7 @@ and then `from_reference` is about 1e-5. So two more comparisons exist:
   float32 beside quantized weights.
 
 STAGECOACH_CPU_TARGET in the environment selects stagecoach's instruction set (kernels/cpu/cpu_target.h) and is in the rows' names.
+With avx512 or less, --round-inputs rounds only the inputs of products with integers.
 """
 import argparse
 import json
@@ -53,6 +54,7 @@ from make_quantized import awq, fp8, gptq, int_args, modelopt, nvfp4_args
 from stagecoach.v1 import inference_pb2 as pb
 
 SERVED = 256  # tokens of the text that a server computes, too
+TARGET = os.environ.get("STAGECOACH_CPU_TARGET", "")
 SERVER_TOLERANCE = 1e-5  # of log-probabilities, which a server computes from the same logits in float32
 
 
@@ -89,7 +91,7 @@ def integers(x):
 
 def bfloat16(x):
     """Inputs of products with codes of FP8 or bfloat16, with AMX."""
-    return x.bfloat16().float()
+    return x.bfloat16().float() if TARGET in ("", "amx") else x
 
 
 def round_inputs(model, form):
@@ -255,9 +257,9 @@ def main():
         variant, how, command = "/float32", ", nothing rounded", command + " --dtype float32"
     if args.round_inputs:
         variant, command = "/rounded-inputs", command + " --round-inputs"
-        how = ", inputs rounded as with AMX, keys and values in float32"
-    if target := os.environ.get("STAGECOACH_CPU_TARGET"):
-        variant, command = f"{variant}/{target}", f"STAGECOACH_CPU_TARGET={target} {command}"
+        how = f", inputs rounded as with {TARGET or 'amx'}, keys and values in float32"
+    if TARGET:
+        variant, command = f"{variant}/{TARGET}", f"STAGECOACH_CPU_TARGET={TARGET} {command}"
     for form in args.formats:
         kv_dtype, cache = KV_DTYPES.get(form, ("auto", BFloat16Cache if rounds_cache else DynamicCache))
         types = ["--dtype", args.dtype, "--kv-dtype", kv_dtype]
