@@ -54,7 +54,7 @@ from make_quantized import awq, fp8, gptq, int_args, modelopt, nvfp4_args
 from stagecoach.v1 import inference_pb2 as pb
 
 SERVED = 256  # tokens of the text that a server computes, too
-TARGET = os.environ.get("STAGECOACH_CPU_TARGET", "")
+TARGET = os.environ.get("STAGECOACH_CPU_TARGET", "")  # empty: the best instruction set of the CPU
 SERVER_TOLERANCE = 1e-5  # of log-probabilities, which a server computes from the same logits in float32
 
 
