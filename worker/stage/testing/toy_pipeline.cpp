@@ -135,9 +135,9 @@ void ToyPipeline::ShareKv(const std::string& store) {
     stage.executor.reset();
     stage.exchange.reset();
     if (store.empty()) continue;
-    auto exchange = KvExchange::Start({.host_bytes = 1 << 20, .store = store},
-                                      stage.model->kv_parts(), stage.model->state_parts(),
-                                      stage.ops.get());
+    auto exchange =
+        KvExchange::Start({.host_bytes = 1 << 20, .store = store}, stage.model->kv_parts(),
+                          stage.model->state_parts(), stage.ops.get());
     REQUIRE(exchange.ok());
     stage.exchange = *std::move(exchange);
   }
