@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -63,6 +62,28 @@ Sizes Divide(uint64_t bytes, uint64_t block_bytes, uint64_t state_bytes) {
   return {.block_bytes = n_blocks * block_bytes, .state_bytes = n_states * state_bytes};
 }
 
+// Of what disk and store keep: a layer each.
+size_t LongestValue(std::span<const KvPart> parts) {
+  uint64_t most = 0;
+  for (const KvPart& part : parts) most = std::max(most, part.bytes);
+  return kKvEntryHeaderBytes + most;
+}
+
+// parts: of blocks and states, which share the disk's bound. Not empty.
+absl::StatusOr<std::shared_ptr<KvStore>> OpenDisk(const KvExchange::Config& config,
+                                                  std::span<const KvPart> parts) {
+  SC_ASSIGN_OR_RETURN(DiskTier disk, ParseDiskTier(config.disk));
+  if (disk.bytes == 0) {
+    SC_ASSIGN_OR_RETURN(disk.bytes, DefaultDiskBytes(disk.path));
+  }
+  const auto [first, last] = std::ranges::minmax(parts, {}, &KvPart::layer);
+  return DiskKvStore::Open({.path = disk.path,
+                            .layers = {.first = static_cast<uint32_t>(first.layer),
+                                       .last = static_cast<uint32_t>(last.layer)},
+                            .max_bytes = std::max<uint64_t>(1, disk.bytes / config.n_local),
+                            .max_value_bytes = LongestValue(parts)});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvExchange>> KvExchange::Start(const Config& config,
@@ -76,13 +97,14 @@ absl::StatusOr<std::unique_ptr<KvExchange>> KvExchange::Start(const Config& conf
   }
   const TieredPool* const pool =
       exchange->blocks_ ? exchange->blocks_.get() : exchange->states_.get();
-  const KvTier* const disk = pool == nullptr ? nullptr : pool->disk();
-  const KvTier* const store = pool == nullptr ? nullptr : pool->store();
+  exchange->StartThreads();
+  if (pool == nullptr) return exchange;
+  const KvTier* const disk = pool->disk();
+  const KvTier* const store = pool->store();
   spdlog::info("{} of host memory keep KV blocks{} that the device has no room for{}{}{}{}",
                FormatBytes(config.host_bytes), exchange->states_ ? " and recurrent states" : "",
                disk != nullptr ? "; below it " : "", disk != nullptr ? disk->name() : "",
                store != nullptr ? "; shared through " : "", store != nullptr ? store->name() : "");
-  exchange->StartThreads();
   return exchange;
 }
 
@@ -96,40 +118,24 @@ absl::Status KvExchange::OpenPools(const Config& config, std::vector<KvPart> par
                     FormatBytes(config.host_bytes), state_bytes > 0 ? " and a recurrent state" : "",
                     FormatBytes(block_bytes + state_bytes)));
   }
-  uint64_t most = 0;
-  KvLayers layers{.first = std::numeric_limits<uint32_t>::max()};
-  for (const std::vector<KvPart>& some : {parts, state_parts}) {
-    for (const KvPart& part : some) {
-      const auto layer = static_cast<uint32_t>(part.layer);
-      most = std::max(most, part.bytes);
-      layers = {.first = std::min(layers.first, layer), .last = std::max(layers.last, layer)};
-    }
-  }
-  if (most == 0) return absl::OkStatus();
-  const size_t max_value_bytes = kKvEntryHeaderBytes + most;
+  if (block_bytes + state_bytes == 0) return absl::OkStatus();
   TieredPool::Openers openers;
   if (!config.disk.empty()) {
-    SC_ASSIGN_OR_RETURN(DiskTier disk, ParseDiskTier(config.disk));
-    if (disk.bytes == 0) {
-      SC_ASSIGN_OR_RETURN(disk.bytes, DefaultDiskBytes(disk.path));
-    }
-    SC_ASSIGN_OR_RETURN(
-        std::shared_ptr<KvStore> store,
-        DiskKvStore::Open({.path = disk.path,
-                           .layers = layers,
-                           .max_bytes = std::max<uint64_t>(1, disk.bytes / config.n_local),
-                           .max_value_bytes = max_value_bytes}));
-    openers.disk = [store = std::move(store)] { return store; };
-  }
-  if (!config.store.empty()) {
-    openers.store = [url = config.store,
-                     max_value_bytes]() -> absl::StatusOr<std::shared_ptr<KvStore>> {
-      return OpenKvStore(url, max_value_bytes);
-    };
+    std::vector<KvPart> all = parts;
+    all.insert(all.end(), state_parts.begin(), state_parts.end());
+    SC_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> disk, OpenDisk(config, all));
+    openers.disk = [disk = std::move(disk)] { return disk; };
   }
   const auto open =
       [&](uint64_t bytes,
           std::vector<KvPart> of_value) -> absl::StatusOr<std::unique_ptr<TieredPool>> {
+    if (!config.store.empty()) {
+      // A Redis gets fewer values at a time if they are longer.
+      openers.store = [&config, longest = LongestValue(
+                                    of_value)]() -> absl::StatusOr<std::shared_ptr<KvStore>> {
+        return OpenKvStore(config.store, longest);
+      };
+    }
     SC_ASSIGN_OR_RETURN(kernels::Buffer memory, ops->AllocateHost(bytes));
     return TieredPool::Open(std::move(memory), std::move(of_value), openers, counters_, kFetchers);
   };
