@@ -14,7 +14,7 @@ sys.path.append(str(ROOT / "tests" / "cluster"))
 
 from polling import seconds_until
 
-PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "experts", "families",
+PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "recurrent_tiers", "cliff", "experts", "families",
          "fp8_kv", "packed", "preemption", "gemma2_27b", "kill", "stop", "start", "kernels"}
 OLDER_KERNELS_LEFT_OUT = {f"kernels/compute_{architecture}/{what}": "left out"
                           for architecture in (80, 89) for what in ("operations", "golden")}

@@ -4,5 +4,5 @@ import importlib
 
 # Long parts come last: a machine may be taken away before the end.
 NAMES = ("hop", "speed", "tokens", "kv_blocks", "kill", "stop", "preemption", "gemma2_27b", "waves", "constrained",
-         "prefix_cache", "cliff", "experts", "fp8_kv", "packed", "families", "start", "kernels")
+         "prefix_cache", "recurrent_tiers", "cliff", "experts", "fp8_kv", "packed", "families", "start", "kernels")
 PARTS = {name: importlib.import_module(f"parts.{name}") for name in NAMES}
