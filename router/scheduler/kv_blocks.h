@@ -252,7 +252,7 @@ class KvBlocks {
   int state_group() const { return n_groups(); }
   bool HasUsableState(const PrefixTree::Node& node) const;
   // The tree has the state: no other sequence has taken its place.
-  bool IsThere(const std::optional<SavedState>& saved) const;
+  bool IsThere(const SavedState& saved) const;
   void ForgetState(uint32_t id);
   // A place that the step being planned may write.
   std::optional<uint32_t> TakeState();

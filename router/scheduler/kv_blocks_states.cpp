@@ -29,14 +29,15 @@ void KvBlocks::FreeState(const SavedState& saved) {
   }
 }
 
-bool KvBlocks::IsThere(const std::optional<SavedState>& saved) const {
-  return saved && tree_.Has(state_group(), saved->id) &&
-         states_->saved_by[saved->id] == saved->step;
+bool KvBlocks::IsThere(const SavedState& saved) const {
+  SC_CHECK(states_.has_value());
+  return tree_.Has(state_group(), saved.id) && states_->saved_by[saved.id] == saved.step;
 }
 
 void KvBlocks::ForgetState(uint32_t id) { tree_.Forget(state_group(), id); }
 
 std::optional<uint32_t> KvBlocks::TakeState() {
+  SC_CHECK(states_.has_value());
   BlockPool& pool = states_->pool;
   if (pool.n_free() == 0) return std::nullopt;
   const BlockPool::Taken taken = pool.Take();
@@ -83,7 +84,7 @@ void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, St
   }
   // The one before is given up only now: what is pending is lost if the sequence leaves. Another
   // sequence may have taken its place meanwhile.
-  if (IsThere(marks.rolling)) {
+  if (marks.rolling && IsThere(*marks.rolling)) {
     ForgetState(marks.rolling->id);
     states_->pool.Discard(marks.rolling->id);
   }
@@ -93,6 +94,7 @@ void KvBlocks::RememberState(const RememberedPrefix& prefix, bool is_rolling, St
 
 void KvBlocks::RememberRestoredState(const RememberedPrefix& prefix, StateMarks& marks) {
   if (!marks.pending) return;
+  SC_CHECK(states_.has_value());
   marks.pending->step = step_;
   states_->saved_by[marks.pending->id] = step_;
   RememberState(prefix, /*is_rolling=*/false, marks, /*owner=*/0);
@@ -100,7 +102,7 @@ void KvBlocks::RememberRestoredState(const RememberedPrefix& prefix, StateMarks&
 }
 
 void KvBlocks::StoreRollingState(StateMarks& marks, uint64_t owner) {
-  if (IsThere(marks.rolling)) StoreState(*marks.rolling, marks, owner);
+  if (marks.rolling && IsThere(*marks.rolling)) StoreState(*marks.rolling, marks, owner);
 }
 
 void KvBlocks::DropStates(StateMarks& marks) {

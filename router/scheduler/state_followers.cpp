@@ -19,7 +19,7 @@ bool SchedulerState::Follow(Sequence* sequence) {
                        sequence->n_prompt > kBlockTokens && MayAdopt(*sequence) &&
                        leader->request->cache_salt == sequence->request->cache_salt &&
                        std::ranges::equal(leader->tokens(), sequence->tokens());
-  if (follows) AddFollower(*leader_, sequence);
+  if (follows) AddFollower(leader->id(), sequence);
   return follows;
 }
 
