@@ -62,7 +62,7 @@ Sizes Divide(uint64_t bytes, uint64_t block_bytes, uint64_t state_bytes) {
   return {.block_bytes = n_blocks * block_bytes, .state_bytes = n_states * state_bytes};
 }
 
-// Of what disk and store keep: a layer each.
+// Disk and store keep each layer of a block or state as a value. Returns the longest one's bytes.
 size_t LongestValue(std::span<const KvPart> parts) {
   uint64_t most = 0;
   for (const KvPart& part : parts) most = std::max(most, part.bytes);

@@ -40,7 +40,7 @@ namespace stagecoach::worker {
 class KvExchange {
  public:
   struct Config {
-    uint64_t host_bytes = 0;  // of the pool; at least a block
+    uint64_t host_bytes = 0;  // of both pools; at least a block and a state
     std::string disk;         // DIR[:SIZE], see worker/kv_store/disk_tier.h; empty: none
     uint32_t n_local = 1;     // workers that share the disk's SIZE
     std::string store;        // URL, see worker/kv_store/kv_store.h; empty: none
