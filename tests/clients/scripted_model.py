@@ -63,7 +63,8 @@ def _pieces(text, taken):
 def write(folder, rules, context=CONTEXT, spelling=""):
     """Writes the checkpoint. `rules`: [(condition, reply)]; the first condition that is true for the template's
     variables, among them `names`, the names of the tools, decides which reply the model gives. `spelling`: marks of
-    another model family, for a comment in the template, by which the server knows how replies spell calls."""
+    another model family, for a comment in the template, by which the server knows how replies spell calls. Calls of
+    earlier turns have no marks then."""
     folder = pathlib.Path(folder)
     tokenizer = json.loads((DEMO_MODEL / "tokenizer.json").read_text())
     taken = set(tokenizer["model"]["vocab"])
@@ -105,8 +106,10 @@ def write(folder, rules, context=CONTEXT, spelling=""):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     for name in ("tokenizer_config.json", "generation_config.json"):
         (folder / name).write_text((DEMO_MODEL / name).read_text())
-    comment = f"{{#- {spelling} -#}}\n" if spelling else ""
-    (folder / "chat_template.jinja").write_text(comment + TEMPLATE.replace("{%- RULES %}", "{%- " + "".join(branches) + "endif %}"))
+    template = TEMPLATE.replace("{%- RULES %}", "{%- " + "".join(branches) + "endif %}")
+    if spelling:
+        template = f"{{#- {spelling} -#}}\n" + template.replace("<tool_call>", "").replace("</tool_call>", "")
+    (folder / "chat_template.jinja").write_text(template)
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": N_VOCAB, "hidden_size": HIDDEN,
         "intermediate_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": HIDDEN // 64, "num_key_value_heads": 1,

@@ -112,7 +112,16 @@ class MistralArgs:
     answer = ("At nine.", "")
 
 
-FAMILIES = [Harmony, QwenXml, Glm, MiniMax, Seed, DeepSeek, Kimi, Nemotron, Gemma, MistralArgs]
+class Llama4:
+    spelling = "[func_name1(params_name1=params_value1)]"
+    inner = "departures(stop='9 \"Mill\"\\nLane', hour=9, days=['Monday'])"
+    one = "[departures(stop=" + json.dumps(ARGUMENTS["stop"]) + ", hour=9, days=[\"Monday\"])]"  # enforced strings are JSON's
+    reasoning, text, n_calls = "", "", 2
+    call = f"[{inner}, {inner}]"
+    answer = ("At nine.", "")
+
+
+FAMILIES = [Harmony, QwenXml, Glm, MiniMax, Seed, DeepSeek, Kimi, Nemotron, Gemma, MistralArgs, Llama4]
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)
