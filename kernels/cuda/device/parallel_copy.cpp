@@ -1,5 +1,6 @@
 #include "kernels/cuda/device/parallel_copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace stagecoach::kernels::cuda {
@@ -19,7 +20,9 @@ ParallelCopy::~ParallelCopy() {
 }
 
 void ParallelCopy::Start() {
-  for (size_t i = 0; i < kHelpers; ++i) helpers_.emplace_back([this, i] { Help(i); });
+  const size_t n = std::clamp<size_t>(std::thread::hardware_concurrency(), 2, kMostHelpers + 1) - 1;
+  // Helpers read the number of parts once there is a copy.
+  for (size_t i = 0; i < n; ++i) helpers_.emplace_back([this, i] { Help(i); });
 }
 
 void ParallelCopy::Copy(const void* from, void* to, size_t bytes) {
@@ -33,11 +36,11 @@ void ParallelCopy::Copy(const void* from, void* to, size_t bytes) {
     from_ = static_cast<const char*>(from);
     to_ = static_cast<char*>(to);
     bytes_ = bytes;
-    n_working_ = kHelpers;
+    n_working_ = helpers_.size();
     ++n_copies_;
     changed_.notify_all();
   }
-  std::memcpy(to, from, bytes / (kHelpers + 1));
+  std::memcpy(to, from, bytes / n_parts());
   MutexLock lock(mutex_);
   changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return n_working_ == 0; });
 }
@@ -51,8 +54,8 @@ void ParallelCopy::Help(size_t helper) {
     });
     if (stopping_) return;
     n_seen = n_copies_;
-    const size_t begin = bytes_ * (helper + 1) / (kHelpers + 1);
-    const size_t end = bytes_ * (helper + 2) / (kHelpers + 1);
+    const size_t begin = bytes_ * (helper + 1) / n_parts();
+    const size_t end = bytes_ * (helper + 2) / n_parts();
     const char* const from = from_;
     char* const to = to_;
     lock.unlock();

@@ -1,4 +1,5 @@
-// memcpy by several threads, because one thread does not saturate the PCIe bus.
+// memcpy by several threads, because one thread does not saturate the PCIe bus. A thread copies 3
+// to 4 GB/s out of a mapped file in the page cache, whose pages it maps meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +22,16 @@ class ParallelCopy {
   void Copy(const void* from, void* to, size_t bytes);
 
  private:
-  static constexpr size_t kHelpers = 3;
+  static constexpr size_t kMostHelpers = 7;
 
   void Start();
+  size_t n_parts() const { return helpers_.size() + 1; }
   void Help(size_t helper);
 
   std::vector<std::thread> helpers_;
   Mutex mutex_;
   CondVar changed_;
-  // Helper i copies part i + 1 of kHelpers + 1; the caller copies part 0.
+  // Helper i copies part i + 1 of n_parts(); the caller copies part 0.
   const char* from_ ABSL_GUARDED_BY(mutex_) = nullptr;
   char* to_ ABSL_GUARDED_BY(mutex_) = nullptr;
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
