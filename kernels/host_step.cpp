@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<StepInputs>> NewHostStepInputs(const StepLimits& 
   const size_t tokens = static_cast<size_t>(limits.max_tokens);
   const size_t slots = static_cast<size_t>(limits.max_slots);
   const size_t table = slots * static_cast<size_t>(limits.max_blocks);
-  const size_t n = 2 * tokens + 4 * slots + 1 + limits.windows.size() * (tokens + table);
+  const size_t n = 2 * tokens + 4 * slots + 1 + limits.groups.size() * (tokens + table);
   auto inputs = std::make_unique<HostStepInputs>();
   inputs->limits = limits;
   inputs->n_bytes = n * sizeof(int32_t);
@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<StepInputs>> NewHostStepInputs(const StepLimits& 
   inputs->seq_slots = take(slots);
   inputs->sampled = take(slots);
   inputs->block_table_stride = limits.max_blocks;
-  for (size_t g = 0; g < limits.windows.size(); ++g) {
+  for (size_t g = 0; g < limits.groups.size(); ++g) {
     int32_t* const kv_slots = take(tokens);
     inputs->groups.push_back({kv_slots, take(table)});
   }

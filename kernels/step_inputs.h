@@ -18,11 +18,18 @@ namespace stagecoach::kernels {
 // Replaces a token id: use the last sampled token of the row's slot (SampleArgs::sampled).
 inline constexpr int32_t kSampledToken = -1;
 
+// A KV group. 0: the heads of the limits
+struct GroupLimits {
+  KeyWindow window;
+  int32_t n_kv_heads = 0, head_dim = 0;
+  int32_t latent_rank = 0;  // AttentionArgs::value_dim of latents; 0: keys and values
+};
+
 struct StepLimits {
   int32_t max_tokens = 0;          // rows per step
   int32_t max_slots = 0;           // sequences that hold KV, and sequences per step
   int32_t max_blocks = 0;          // per sequence and KV group
-  std::vector<KeyWindow> windows;  // per KV group
+  std::vector<GroupLimits> groups;
   int32_t n_heads = 1, n_kv_heads = 1, head_dim = 2;
   DType act_dtype = DType::kF32;  // the model's; a device may compute in another one
   DType kv_dtype = DType::kF32;   // act_dtype or kFp8

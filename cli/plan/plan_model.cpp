@@ -52,6 +52,15 @@ worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::Model
                                                     static_cast<uint32_t>(facts.stages.size()))};
 }
 
+// Whether FlashInfer's kernel computes attention of some layers on Hopper: layers with the model's
+// heads and without a window.
+bool GathersKeys(const ModelSpec& spec) {
+  return !spec.latent &&
+         std::any_of(spec.kv_groups.begin(), spec.kv_groups.end(), [&](const KvGroupSpec& group) {
+           return group.window == 0 && (group.head_dim == 0 || group.head_dim == spec.head_dim);
+         });
+}
+
 // Scratch memory of kernels/cuda. GPUs before Hopper need none for attention.
 worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModelOptions& options) {
   namespace cuda = kernels::cuda;
@@ -59,7 +68,7 @@ worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModel
   return {.act_dtype = DTypeOf(options.config).value_or(spec.stored_dtype),
           .runs_ahead = true,
           .attention_bytes =
-              spec.latent ? 0 : cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim),
+              GathersKeys(spec) ? cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim) : 0,
           .expert_bytes =
               spec.experts.n_experts == 0
                   ? 0
@@ -91,7 +100,7 @@ uint64_t QuantizedScratchBytes(const ModelSpec& spec, const check::StageFacts& s
 uint64_t StepInputBytes(const kernels::StepLimits& limits) {
   const uint64_t rows = static_cast<uint64_t>(limits.max_tokens);
   const uint64_t table = static_cast<uint64_t>(limits.max_slots) * uint64_t(limits.max_blocks);
-  return (2 * rows + limits.windows.size() * (rows + table)) * sizeof(int32_t);
+  return (2 * rows + limits.groups.size() * (rows + table)) * sizeof(int32_t);
 }
 
 // Share of the experts that a row uses.

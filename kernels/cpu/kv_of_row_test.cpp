@@ -22,7 +22,7 @@ class Sequence {
         k_(*ops.AllocateKv(KvBlockBytes(kv_dtype, kKvHeads, kHeadDim, 1) * kBlocks)),
         v_(*ops.AllocateKv(KvBlockBytes(kv_dtype, kKvHeads, kHeadDim, 1) * kBlocks)),
         step_(*ops.NewStepInputs(
-            {.max_tokens = kTokens, .max_slots = 1, .max_blocks = kBlocks, .windows = {0}})) {
+            {.max_tokens = kTokens, .max_slots = 1, .max_blocks = kBlocks, .groups = {{0}}})) {
     const std::vector<StepSeq> seqs = {{.slot = 0, .position = 0, .n_tokens = kTokens}};
     const std::vector<NewBlock> blocks = {{0, 0, 0, 1}, {0, 0, 1, 0}};
     ops.BuildStep({.seqs = seqs, .new_blocks = blocks, .n_tokens = kTokens}, step_.get());

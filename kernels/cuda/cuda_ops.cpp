@@ -17,9 +17,11 @@
 #include "common/mutex.h"
 #include "common/status.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/head_gemm.h"
 #include "kernels/cuda/attention/kv_copy.h"
 #include "kernels/cuda/attention/latents.h"
 #include "kernels/cuda/attention/rope_append.h"
+#include "kernels/cuda/attention/wide_attention.h"
 #include "kernels/cuda/device/compiled_for.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/device/disturbance.h"
@@ -65,7 +67,7 @@ class CudaRecording final : public Recording {
 
 // Version of the results, for Numerics(). Raise it with a change after which some result has other
 // bits.
-constexpr int kNumericsVersion = 4;
+constexpr int kNumericsVersion = 5;
 
 class CudaOps final : public Ops {
  public:
@@ -399,11 +401,18 @@ class CudaOps final : public Ops {
     Launch("Attention", [&] {
       const auto& inputs = static_cast<const cuda::CudaStepInputs&>(*args.step);
       const cuda::AttentionPlan& plan = inputs.plans[static_cast<size_t>(args.group)];
-      if (args.kv_of_row == KvOfRow::kLatents ||
+      const cuda::AttentionSetup& setup = inputs.setups[static_cast<size_t>(args.group)];
+      if (setup.wide.value_dim > 0) {
+        return cuda::WideAttention(stream_, args, plan, setup, inputs.attention_memory);
+      }
+      // The other kernels' plans are for the limits' heads.
+      const StepLimits& limits = inputs.limits;
+      if (args.kv_of_row == KvOfRow::kLatents || args.n_kv_heads != limits.n_kv_heads ||
+          args.head_dim != limits.head_dim ||
           !cuda::HasAttentionTile(args.qkv.dtype, args.head_dim)) {
         return cuda::GenericAttention(stream_, args, plan);
       }
-      return cuda::TileAttention(stream_, args, plan, inputs.setup, inputs.attention_memory,
+      return cuda::TileAttention(stream_, args, plan, setup, inputs.attention_memory,
                                  inputs.gathered, SidesOf(args.kv, args.n_kv_heads, args.head_dim));
     });
   }

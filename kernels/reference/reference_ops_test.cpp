@@ -177,7 +177,7 @@ TEST_CASE("RopeAppend and Attention") {
   const std::vector<StepSeq> seqs = {{.slot = 1, .position = 0, .n_tokens = 2}};
   const std::vector<NewBlock> blocks = {{.group = 0, .slot = 1, .index = 0, .block = 1}};
   const auto step =
-      *ops->NewStepInputs({.max_tokens = 4, .max_slots = 2, .max_blocks = 1, .windows = {0}});
+      *ops->NewStepInputs({.max_tokens = 4, .max_slots = 2, .max_blocks = 1, .groups = {{0}}});
   ops->BuildStep({.seqs = seqs, .new_blocks = blocks, .n_tokens = 2}, step.get());
   CHECK(std::vector<int32_t>(step->positions, step->positions + 2) == std::vector<int32_t>{0, 1});
   const KvLayer kv{k.data(), v.data(), DType::kF32};

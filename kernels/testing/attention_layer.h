@@ -82,7 +82,7 @@ class AttentionLayer {
     StepLimits limits{.max_tokens = 2 * max_positions,
                       .max_slots = kMaxChunks,
                       .max_blocks = max_positions / 16 + 2,
-                      .windows = {config.window},
+                      .groups = {{config.window}},
                       .n_heads = config.n_heads,
                       .n_kv_heads = config.n_kv_heads,
                       .head_dim = config.head_dim,

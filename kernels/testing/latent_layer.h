@@ -16,6 +16,7 @@ struct LatentConfig {
   DType dtype = DType::kF32;
   bool interleaved = true;
   QueryScaling query_scaling = {};
+  float scale = 0.2f;
 
   int32_t dim() const { return kv_rank + rope_dim; }
   int32_t q_width() const { return n_heads * (nope_dim + rope_dim); }
@@ -36,25 +37,26 @@ struct LatentRows {
 
 class LatentLayer {
  public:
-  // The blocks of the sequence are in descending order; block 0 comes last.
-  LatentLayer(Ops& ops, const LatentConfig& config, int32_t max_positions)
+  // The blocks of a sequence are in descending order; block 0 comes last.
+  LatentLayer(Ops& ops, const LatentConfig& config, int32_t max_positions, int32_t max_slots = 1)
       : ops_(ops),
         config_(config),
         n_blocks_((max_positions + kBlockTokens - 1) / kBlockTokens),
-        cache_(*ops.AllocateKv(static_cast<size_t>(n_blocks_) * block_bytes())),
+        cache_(*ops.AllocateKv(static_cast<size_t>(max_slots * n_blocks_) * block_bytes())),
         norm_(ops, RandomFloats(static_cast<size_t>(config.kv_rank), 4)),
         cos_(ops, RandomFloats(static_cast<size_t>(max_positions * config.rope_dim / 2), 5)),
         sin_(ops, RandomFloats(static_cast<size_t>(max_positions * config.rope_dim / 2), 6)),
-        step_(*ops.NewStepInputs({.max_tokens = max_positions,
-                                  .max_slots = 1,
+        step_(*ops.NewStepInputs({.max_tokens = max_positions * max_slots,
+                                  .max_slots = max_slots,
                                   .max_blocks = n_blocks_,
-                                  .windows = {0},
+                                  .groups = {{.window = 0, .latent_rank = config.kv_rank}},
                                   .n_heads = config.n_heads,
                                   .n_kv_heads = 1,
                                   .head_dim = config.dim(),
                                   .act_dtype = config.dtype,
                                   .kv_dtype = config.dtype})) {
-    const std::vector<unsigned char> nan(static_cast<size_t>(n_blocks_) * block_bytes(), 0xff);
+    const std::vector<unsigned char> nan(static_cast<size_t>(max_slots * n_blocks_) * block_bytes(),
+                                         0xff);
     ops.Upload(nan.data(), cache_.data.get(), nan.size());
   }
 
@@ -63,19 +65,42 @@ class LatentLayer {
 
   // Appends n rows from `position` on and attends. Returns [n, out_width].
   std::vector<float> Step(const LatentRows& rows, int32_t position, int32_t n) {
-    const StepSeq seq{.slot = 0, .position = position, .n_tokens = n};
+    return Step(rows, std::vector<StepSeq>{{.slot = 0, .position = position, .n_tokens = n}});
+  }
+  // The same for several sequences, which have the same rows at the same positions.
+  std::vector<float> Step(const LatentRows& rows, const std::vector<StepSeq>& seqs) {
+    const Values queries = Append(rows, seqs);
+    const Values out(
+        ops_, std::vector<float>(static_cast<size_t>(step_->n_tokens * config_.out_width()), NAN),
+        config_.dtype);
+    Attend(queries, out);
+    return out.Get();
+  }
+
+  // Builds the step, writes its latents into the cache and returns its queries.
+  Values Append(const LatentRows& rows, const std::vector<StepSeq>& seqs, int32_t n_padding = 0) {
     std::vector<NewBlock> blocks;
-    blocks.reserve(static_cast<size_t>(n_blocks_));
-    for (int32_t b = 0; b < n_blocks_; ++b) blocks.push_back({0, 0, b, n_blocks_ - 1 - b});
-    ops_.BuildStep({.seqs = {&seq, 1}, .new_blocks = blocks, .n_tokens = n}, step_.get());
+    int32_t n = 0;
+    for (const StepSeq& seq : seqs) {
+      n += seq.n_tokens;
+      const int32_t last = (seq.slot + 1) * n_blocks_ - 1;
+      for (int32_t b = 0; b < n_blocks_; ++b) blocks.push_back({0, seq.slot, b, last - b});
+    }
+    ops_.BuildStep({.seqs = seqs, .new_blocks = blocks, .n_tokens = n, .n_padding = n_padding},
+                   step_.get());
     const auto part = [&](const std::vector<float>& of, int32_t width) {
-      const auto begin = of.begin() + static_cast<std::ptrdiff_t>(position) * width;
-      return Values(ops_, {begin, begin + static_cast<std::ptrdiff_t>(n) * width}, config_.dtype);
+      std::vector<float> numbers;
+      for (const StepSeq& seq : seqs) {
+        const auto begin = of.begin() + static_cast<std::ptrdiff_t>(seq.position) * width;
+        numbers.insert(numbers.end(), begin,
+                       begin + static_cast<std::ptrdiff_t>(seq.n_tokens) * width);
+      }
+      numbers.resize(static_cast<size_t>((n + n_padding) * width));
+      return numbers;
     };
-    const Values q = part(rows.q, config_.q_width());
-    const Values queries = part(rows.queries, config_.n_heads * config_.dim());
-    const auto first = rows.latents.begin() + static_cast<std::ptrdiff_t>(position) * config_.dim();
-    const Values latents(ops_, {first, first + static_cast<std::ptrdiff_t>(n) * config_.dim()});
+    const Values q(ops_, part(rows.q, config_.q_width()), config_.dtype);
+    Values queries(ops_, part(rows.queries, config_.n_heads * config_.dim()), config_.dtype);
+    const Values latents(ops_, part(rows.latents, config_.dim()));
     const RopeTable rope{cos_.f32(), sin_.f32(), config_.rope_dim};
     ops_.LatentAppend({.latents = latents.f32(),
                        .q = q,
@@ -93,8 +118,10 @@ class LatentLayer {
                        .nope_dim = config_.nope_dim,
                        .rope_dim = config_.rope_dim,
                        .query_scaling = config_.query_scaling});
-    const Values out(ops_, std::vector<float>(static_cast<size_t>(n * config_.out_width()), NAN),
-                     config_.dtype);
+    REQUIRE(ops_.Synchronize().ok());  // q and the latents end here
+    return queries;
+  }
+  void Attend(const Values& queries, const Values& out) {
     ops_.Attention({.qkv = queries,
                     .kv = kv(),
                     .step = step_.get(),
@@ -103,18 +130,17 @@ class LatentLayer {
                     .n_heads = config_.n_heads,
                     .n_kv_heads = 1,
                     .head_dim = config_.dim(),
-                    .scale = 0.2f,
+                    .scale = config_.scale,
                     .softcap = 0,
                     .window = 0,
                     .kv_of_row = KvOfRow::kLatents,
                     .value_dim = config_.kv_rank});
-    return out.Get();
   }
 
-  // The whole sequence in chunks of `size` rows.
-  std::vector<float> InChunks(const LatentRows& rows, int32_t n, int32_t size) {
+  // Positions `first` to n of the sequence in chunks of `size` rows.
+  std::vector<float> InChunks(const LatentRows& rows, int32_t n, int32_t size, int32_t first = 0) {
     std::vector<float> out;
-    for (int32_t p = 0; p < n; p += size) {
+    for (int32_t p = first; p < n; p += size) {
       const std::vector<float> part = Step(rows, p, std::min(size, n - p));
       out.insert(out.end(), part.begin(), part.end());
     }
@@ -178,11 +204,12 @@ inline void CheckCopiedLatents(Ops& ops, Ops& reference, const LatentConfig& con
   CHECK(WorstError(other.Step(rows, kBefore, 5), expected) < 2 * Step(config.dtype));
 }
 
-// y of HeadGemm for random w [n_heads * n_outputs, cols] and x, whose heads are wider than what is
-// read; the rest of a head of y is as before.
+// y of HeadGemm for random w [n_heads * n_outputs, cols] and x. Heads of x are wider than what is
+// read by n_more; so are those of y, whose rest is as before.
 inline std::vector<float> HeadProducts(Ops& ops, DType dtype, int32_t n_rows, int32_t first_row,
-                                       int32_t n_heads, int32_t n_outputs, int32_t cols) {
-  const int32_t x_dim = cols + 3, y_dim = n_outputs + 5;
+                                       int32_t n_heads, int32_t n_outputs, int32_t cols,
+                                       int32_t n_more = 3) {
+  const int32_t x_dim = cols + n_more, y_dim = n_outputs + n_more;
   const std::vector<float> all_x =
       Rounded(RandomFloats(static_cast<size_t>((first_row + n_rows) * n_heads * x_dim), 7), dtype);
   const Values x(

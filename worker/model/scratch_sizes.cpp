@@ -135,7 +135,12 @@ kernels::StepLimits StepLimitsOf(const StageModelOptions& options, const ModelSp
       .kv_dtype = KvDTypeOf(options.config, spec.stored_dtype),
       .has_softcap = spec.attn_softcap > 0,
       .has_states = spec.recurrent.has_value()};
-  for (const KvGroupSpec& group : spec.kv_groups) limits.windows.push_back(group.window);
+  for (const KvGroupSpec& group : spec.kv_groups) {
+    limits.groups.push_back({.window = group.window,
+                             .n_kv_heads = group.n_kv_heads,
+                             .head_dim = group.head_dim,
+                             .latent_rank = spec.latent ? spec.latent->kv_rank : 0});
+  }
   return limits;
 }
 

@@ -282,7 +282,7 @@ double BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n
   std::vector<float> out(qkv.size() / width * shape.n_heads * shape.head_dim);
   const auto new_step = [&](Ops& ops, int32_t n) {
     auto step = *ops.NewStepInputs(
-        {.max_tokens = n * n_tokens, .max_slots = n_seqs, .max_blocks = stride, .windows = {0}});
+        {.max_tokens = n * n_tokens, .max_slots = n_seqs, .max_blocks = stride, .groups = {{0}}});
     ops.BuildStep({.seqs = std::span(seqs).first(static_cast<size_t>(n)),
                    .new_blocks = blocks,
                    .n_tokens = n * n_tokens},
@@ -375,7 +375,7 @@ void BenchLatents(const Bench& bench, int32_t n_heads, int32_t n_tokens) {
   blocks.reserve(static_cast<size_t>(n_blocks));
   for (int32_t i = 0; i < n_blocks; ++i) blocks.push_back({0, 0, i, i});
   const auto step = *bench.ops.NewStepInputs(
-      {.max_tokens = n_tokens, .max_slots = 1, .max_blocks = n_blocks, .windows = {0}});
+      {.max_tokens = n_tokens, .max_slots = 1, .max_blocks = n_blocks, .groups = {{0}}});
   bench.ops.BuildStep({.seqs = {&seq, 1}, .new_blocks = blocks, .n_tokens = n_tokens}, step.get());
   const auto cache = [&](int32_t heads, int32_t dim) {
     const size_t bytes = KvBlockBytes(DType::kBF16, heads, dim, 1) * static_cast<size_t>(n_blocks);

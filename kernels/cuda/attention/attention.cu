@@ -59,6 +59,33 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
           .n_counters = n_decode_states * (setup.fixed_units ? 1 : kMergeLevels)};
 }
 
+AttentionParams ParamsOf(const Stream& stream, const AttentionArgs& args, const AttentionPlan& plan,
+                         const AttentionSetup& setup, const AttentionMemory& memory) {
+  const StepInputs& step = *args.step;
+  return {.qkv = args.qkv.data,
+          .k = args.kv.k,
+          .v = args.kv.v,
+          .sides = {},
+          .l2 = stream.l2,
+          .out = args.out.data,
+          .seq_starts = step.seq_starts,
+          .seq_positions = step.seq_positions,
+          .seq_slots = step.seq_slots,
+          .block_tables = step.groups[static_cast<size_t>(args.group)].block_tables,
+          .plan = plan,
+          .memory = memory,
+          .scale = ScoreScale::Of(args.scale, args.softcap),
+          .sinks = {args.sinks},
+          .block_table_stride = step.block_table_stride,
+          .n_heads = args.n_heads,
+          .n_kv_heads = args.n_kv_heads,
+          .n_in_row = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads,
+          .window = args.window,
+          .unit_blocks = setup.unit_blocks,
+          .fixed_units = setup.fixed_units,
+          .prefill_rows = setup.prefill_rows};
+}
+
 cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
                           const AttentionPlan& plan, const AttentionSetup& setup,
                           const AttentionMemory& memory, const GatheredKeys& gathered,
@@ -66,31 +93,9 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
   const DType dtype = args.qkv.dtype;
   const bool is_fp8 = args.kv.dtype == DType::kFp8;
   SC_CHECK((is_fp8 || args.kv.dtype == dtype) && args.out.dtype == dtype);
-  const StepInputs& step = *args.step;
-  const AttentionParams params{
-      .qkv = args.qkv.data,
-      .k = args.kv.k,
-      .v = args.kv.v,
-      .sides = sides,
-      .l2 = stream.l2,
-      .out = args.out.data,
-      .seq_starts = step.seq_starts,
-      .seq_positions = step.seq_positions,
-      .seq_slots = step.seq_slots,
-      .block_tables = step.groups[static_cast<size_t>(args.group)].block_tables,
-      .plan = plan,
-      .memory = memory,
-      .scale = ScoreScale::Of(args.scale, args.softcap),
-      .sinks = {args.sinks},
-      .block_table_stride = step.block_table_stride,
-      .n_heads = args.n_heads,
-      .n_kv_heads = args.n_kv_heads,
-      .n_in_row = args.n_heads + NKvVectors(args.kv_of_row) * args.n_kv_heads,
-      .window = args.window,
-      .unit_blocks = setup.unit_blocks,
-      .fixed_units = setup.fixed_units,
-      .prefill_rows = setup.prefill_rows,
-      .part_states = memory.states + FloatsOfUnits(stream, setup, args.head_dim)};
+  AttentionParams params = ParamsOf(stream, args, plan, setup, memory);
+  params.sides = sides;
+  params.part_states = memory.states + FloatsOfUnits(stream, setup, args.head_dim);
   if (plan.hopper.n_works > 0) {
     const cudaError_t error = HopperPrefill(stream, args, plan.hopper, gathered, sides);
     if (error != cudaSuccess) return error;

@@ -1,10 +1,10 @@
 // Attention over the paged KV cache. The cache is row-major, [n_blocks, n_kv_heads, kBlockTokens,
 // head_dim], except for the rows that KvSides swaps. fp8_rows.h describes FP8 caches.
 //
-// There are three kernels: decode (sequences of one row), prefill (all other sequences; keys and
-// values in shared memory) and a generic kernel for any dtype and head size (float32 models).
-// Decode and prefill share AttentionTile. Hopper has its own prefill kernels, and one of them gives
-// the same bits.
+// There are four kernels: decode (sequences of one row), prefill (all other sequences; keys and
+// values in shared memory), one for latents and heads of 512 (wide_attention.h), and a generic
+// kernel for any dtype and head size (float32 models). Decode and prefill share AttentionTile.
+// Hopper has its own prefill kernels, and one of them gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -46,6 +46,7 @@ struct AttentionPlan {
   const PrefillPart* parts;    // [part_starts[n_prefill_blocks]]
   const PrefillMerge* merges;  // [n_merges]
   int32_t n_prefill_blocks, n_merges;
+  int32_t tile_rows;  // of the parts, for WideAttention
   HopperPlan hopper;  // for the sequences that `parts` leaves out
 };
 
@@ -77,6 +78,12 @@ struct AttentionMemory {
   uint32_t* tickets;  // [1], zero between calls: shares taken per L2 partition, 16 bits each
 };
 
+// Numbers of a key and of a value. Latents' values are the first numbers of the keys.
+struct WideShape {
+  int32_t key_dim = 0, value_dim = 0;
+  bool operator==(const WideShape&) const = default;
+};
+
 struct AttentionSetup {
   // If true, the kernels keep the result of every unit and merge the units in order, so that a
   // row's result depends only on its own position. If false, units are distributed freely
@@ -84,6 +91,9 @@ struct AttentionSetup {
   bool fixed_units = false;
   int32_t unit_blocks = 1;              // with fixed_units: a multiple of kKeyTileBlocks
   int32_t prefill_rows = kPrefillRows;  // per tile; kHopperPackedRows selects HopperPackedPrefill
+  // Not empty: WideAttention. Sequences of one row are planned as all others are, with
+  // AttentionPlan::tile_rows per tile.
+  WideShape wide = {};
 };
 
 // Sizes of AttentionMemory for a model with these heads.

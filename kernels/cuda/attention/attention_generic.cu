@@ -1,5 +1,5 @@
 // Attention for cases that the tensor-core kernels do not support: float32, other head sizes, and
-// latents.
+// latents of other sizes.
 #include "common/check.h"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/fp8_rows.h"

@@ -156,7 +156,7 @@ TEST_CASE("Attention: the order of additions does not depend on the number of sl
                                                 {.max_tokens = 32,
                                                  .max_slots = max_slots,
                                                  .max_blocks = 1 << 16,
-                                                 .windows = {0},
+                                                 .groups = {{0}},
                                                  .n_heads = 8,
                                                  .n_kv_heads = 8,
                                                  .head_dim = 64,

@@ -130,6 +130,10 @@ __device__ __forceinline__ void ForEachPrefillItem(const AttentionParams& p, con
   }
 }
 
+// The parameters of a call, without sides and part states.
+AttentionParams ParamsOf(const Stream& stream, const AttentionArgs& args, const AttentionPlan& plan,
+                         const AttentionSetup& setup, const AttentionMemory& memory);
+
 // Launch the kernels for a step's decodes and prefills. They return launch errors, and
 // cudaErrorInvalidValue for a head size without a kernel.
 cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
@@ -148,6 +152,8 @@ cudaError_t PrefillFp8Attention(const Stream& stream, const AttentionParams& par
 // Runs plan.merges.
 cudaError_t MergeParts(const Stream& stream, const AttentionParams& params, DType dtype,
                        int32_t head_dim);
+cudaError_t MergeWideParts(const Stream& stream, const AttentionParams& params, DType dtype,
+                           int32_t value_dim);
 
 // Each CTA of the decode kernel may leave two partial results. They are merged in at most this many
 // levels.

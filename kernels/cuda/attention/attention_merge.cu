@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) MergePartsKernel(const A
   const int32_t row_of_tile =
       static_cast<int32_t>(blockIdx.x) * kWarps + static_cast<int32_t>(threadIdx.x) / kWarpThreads;
   const PrefillMerge merge = LoadPlan(p.plan.merges + blockIdx.y);
+  if (merge.n_states == 0) return;
   const PrefillRows rows = PrefillRows::Of(p, merge.seq, merge.kv_head);
   const int32_t row = merge.first_row + row_of_tile;
   if (row_of_tile >= p.prefill_rows || row >= rows.n_rows) return;
@@ -65,16 +66,30 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) MergePartsKernel(const A
   }
 }
 
+template <typename T, int kDim>
+cudaError_t LaunchMerge(const Stream& stream, const AttentionParams& params) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.prefill_rows, kWarps)),
+                                       static_cast<unsigned>(params.plan.n_merges)),
+                          .block = kWarps * kWarpThreads};
+  return Launch<&MergePartsKernel<T, kDim>>(stream, shape, params);
+}
+
 }  // namespace
 
 cudaError_t MergeParts(const Stream& stream, const AttentionParams& params, DType dtype,
                        int32_t head_dim) {
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.prefill_rows, kWarps)),
-                                       static_cast<unsigned>(params.plan.n_merges)),
-                          .block = kWarps * kWarpThreads};
-  return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
-    return Launch<&MergePartsKernel<T, kDim>>(stream, shape, params);
-  });
+  return WithHead(dtype, head_dim,
+                  [&]<typename T, int kDim>() { return LaunchMerge<T, kDim>(stream, params); });
+}
+
+cudaError_t MergeWideParts(const Stream& stream, const AttentionParams& params, DType dtype,
+                           int32_t value_dim) {
+  const auto launch = [&]<typename T>() {
+    return value_dim == 256 ? LaunchMerge<T, 256>(stream, params)
+                            : LaunchMerge<T, 512>(stream, params);
+  };
+  return dtype == DType::kBF16 ? launch.template operator()<BF16>()
+                               : launch.template operator()<F16>();
 }
 
 }  // namespace stagecoach::kernels::cuda

@@ -9,52 +9,6 @@ namespace stagecoach::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpThreads;
-constexpr int kRows = 8;  // that share each read of a head's weights
-constexpr int kMaxInputs = 1024;
-
-struct HeadGemmParams {
-  const void *x, *w;
-  void* y;
-  int32_t n_rows, n_heads, n_outputs, n_inputs, x_dim, y_dim;
-};
-
-// A CTA multiplies kRows rows of one head; each warp computes every kWarps'th output. A lane adds
-// every 32nd product, so the order does not depend on the rows.
-template <typename T>
-__global__ void __launch_bounds__(kThreads) HeadGemmKernel(const HeadGemmParams p) {
-  __shared__ float x[kRows][kMaxInputs];
-  LetNextStart();
-  WaitForPrevious();
-  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
-  const int32_t head = blockIdx.y, first = static_cast<int32_t>(blockIdx.x) * kRows;
-  const int n = min(kRows, p.n_rows - first);
-  const auto head_of = [&](int r) { return int64_t{first + r} * p.n_heads + head; };
-  for (int r = 0; r < n; ++r) {
-    const T* const from = static_cast<const T*>(p.x) + head_of(r) * p.x_dim;
-    for (int i = threadIdx.x; i < p.n_inputs; i += kThreads) x[r][i] = ToFloat(from[i]);
-  }
-  __syncthreads();
-  for (int32_t output = warp; output < p.n_outputs; output += kWarps) {
-    const T* const w =
-        static_cast<const T*>(p.w) + (int64_t{head} * p.n_outputs + output) * p.n_inputs;
-    float sums[kRows] = {};
-    for (int i = lane; i < p.n_inputs; i += kWarpThreads) {
-      const float weight = ToFloat(w[i]);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if (r < n) sums[r] += weight * x[r][i];
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float sum = WarpSum(sums[r]);
-      if (lane == 0 && r < n) {
-        static_cast<T*>(p.y)[head_of(r) * p.y_dim + output] = FromFloat<T>(sum);
-      }
-    }
-  }
-}
 
 struct LatentParams {
   float* latents;
@@ -120,27 +74,6 @@ __global__ void __launch_bounds__(kThreads) LatentAppendKernel(const LatentParam
 }
 
 }  // namespace
-
-cudaError_t HeadGemm(const Stream& stream, const HeadGemmArgs& args) {
-  const Matrix& w = *args.w;
-  SC_CHECK(w.parts.empty() && w.cols <= kMaxInputs);
-  SC_CHECK(args.x.dtype == w.dtype && args.y.dtype == w.dtype);
-  const HeadGemmParams params{.x = args.x.data,
-                              .w = w.buffer.data.get(),
-                              .y = args.y.data,
-                              .n_rows = args.n_rows,
-                              .n_heads = args.n_heads,
-                              .n_outputs = w.rows / args.n_heads,
-                              .n_inputs = w.cols,
-                              .x_dim = args.x_dim,
-                              .y_dim = args.y_dim};
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(args.n_rows, kRows)),
-                                       static_cast<unsigned>(args.n_heads)),
-                          .block = kThreads};
-  return WithType(w.dtype, [&](auto type) {
-    return Launch<&HeadGemmKernel<decltype(type)>>(stream, shape, params);
-  });
-}
 
 cudaError_t LatentAppend(const Stream& stream, const LatentAppendArgs& args) {
   SC_CHECK(args.q.dtype == args.kv.dtype && args.queries.dtype == args.kv.dtype);

@@ -1,5 +1,4 @@
-// Latent attention's own operations. See the operations of the same names; errors are launch
-// errors.
+// Appends latents to the cache. See the operation of the same name; errors are launch errors.
 #pragma once
 
 #include "kernels/cuda/device/launch.h"
@@ -7,7 +6,6 @@
 
 namespace stagecoach::kernels::cuda {
 
-cudaError_t HeadGemm(const Stream& stream, const HeadGemmArgs& args);
 cudaError_t LatentAppend(const Stream& stream, const LatentAppendArgs& args);
 
 }  // namespace stagecoach::kernels::cuda

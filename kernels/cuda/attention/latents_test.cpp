@@ -7,22 +7,27 @@
 namespace stagecoach::kernels {
 namespace {
 
+struct HeadSizes {
+  int32_t n_outputs, cols, n_more;
+};
+
 TEST_CASE("HeadGemm equals the reference, and a row does not depend on others") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const auto ops = NewCudaOps();
   const auto reference = MakeReferenceOps();
-  constexpr int32_t kHeads = 3, kRows = 19;
-  for (const auto& sizes : {std::pair(32, 24), std::pair(80, 130)}) {
-    const int32_t n_outputs = sizes.first, cols = sizes.second;
-    const auto products = [&](Ops& on, int32_t n_rows, int32_t first) {
-      return HeadProducts(on, dtype, n_rows, first, kHeads, n_outputs, cols);
-    };
-    const std::vector<float> all = products(*ops, kRows, 0);
-    CHECK(WorstError(all, products(*reference, kRows, 0)) < Step(dtype));
-    const std::vector<float> one = products(*ops, 1, kRows - 2);
-    const auto of_all = all.begin() + static_cast<std::ptrdiff_t>((kRows - 2) * one.size());
-    CHECK(std::equal(one.begin(), one.end(), of_all));
-  }
+  constexpr int32_t kHeads = 3;
+  // The first two are not aligned. The others have whole and parts of tiles.
+  const auto sizes =
+      GENERATE(values<HeadSizes>({{32, 24, 3}, {80, 130, 3}, {64, 128, 64}, {144, 200, 8}}));
+  const int32_t n_rows = GENERATE(19, 71);
+  const auto products = [&](Ops& on, int32_t n, int32_t first) {
+    return HeadProducts(on, dtype, n, first, kHeads, sizes.n_outputs, sizes.cols, sizes.n_more);
+  };
+  const std::vector<float> all = products(*ops, n_rows, 0);
+  CHECK(WorstError(all, products(*reference, n_rows, 0)) < Step(dtype));
+  const std::vector<float> one = products(*ops, 1, n_rows - 2);
+  const auto of_all = all.begin() + static_cast<std::ptrdiff_t>((n_rows - 2) * one.size());
+  CHECK(std::equal(one.begin(), one.end(), of_all));
 }
 
 TEST_CASE("attention to latents equals the reference, in any chunks") {

@@ -185,5 +185,6 @@ class Bench {
 void BenchFp8(Bench& bench);
 void BenchExperts(Bench& bench);
 void BenchPackedExperts(Bench& bench);
+void BenchLatents(Bench& bench);
 
 }  // namespace stagecoach::kernels

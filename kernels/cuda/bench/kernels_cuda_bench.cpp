@@ -213,7 +213,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   StepLimits limits{.max_tokens = n_seqs * n_tokens,
                     .max_slots = n_seqs,
                     .max_blocks = blocks_each,
-                    .windows = {heads.window},
+                    .groups = {{heads.window}},
                     .n_heads = heads.n_heads,
                     .n_kv_heads = heads.n_kv_heads,
                     .head_dim = heads.head_dim,
@@ -337,7 +337,7 @@ void BenchDeltaNet(Bench& bench, int32_t n_seqs, int32_t n_tokens) {
   const auto step = *bench.ops().NewStepInputs({.max_tokens = n_rows,
                                                 .max_slots = n_seqs,
                                                 .max_blocks = 1024,
-                                                .windows = {},
+                                                .groups = {},
                                                 .has_states = true});
   std::vector<StepSeq> seqs;
   for (int32_t s = 0; s < n_seqs; ++s) seqs.push_back({s, 16, n_tokens});
@@ -460,7 +460,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
   app.add_option("--only", only,
                  "gemm, packed, fp8, gated, attention, fp8-cache, cliff, recurrent, kv, experts, "
-                 "packed-experts or rest");
+                 "packed-experts, wide or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -525,6 +525,14 @@ int Main(int argc, char** argv) {
   if (only.empty() || only == "kv") BenchKvCopies(bench);
   if (only.empty() || only == "experts") BenchExperts(bench);
   if (only.empty() || only == "packed-experts") BenchPackedExperts(bench);
+  if (only.empty() || only == "wide") {
+    constexpr Heads kGemma4{32, 4, 512};
+    BenchAttention(bench, kGemma4, 1, 8192, 1);
+    BenchAttention(bench, kGemma4, 64, 1024, 1);
+    BenchAttention(bench, kGemma4, 1, 8192, 8192);
+    BenchAttention(bench, kGemma4, 1, 30063, 63);
+    BenchLatents(bench);
+  }
   if (only.empty() || only == "rest") {
     for (const int32_t rows : {1, 64, 256, 8192}) BenchRest(bench, rows);
   }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cuda/device/numbers.h"
 
@@ -54,6 +55,29 @@ inline uint32_t Transpose8x8(uint32_t pair) {
     return col % 2 == 0 ? held & 0xffffu : held >> 16;
   };
   return element(2 * c, g) | (element(2 * c + 1, g) << 16);
+}
+
+// Four 8 x 8 matrices of 16-bit values from shared memory (ldmatrix). `row` of lane i: row i % 8 of
+// matrix i / 8, 16 bytes, aligned. A lane gets (g, 2c..2c+1) of each matrix.
+inline void LoadMatrices(uint32_t (&to)[4], const unsigned char* row) {
+  const simt::Exchange& all = simt::Collect(row);
+  const unsigned lane = simt::Lane(), g = lane / 4, c = lane % 4;
+  for (unsigned m = 0; m < 4; ++m) {
+    std::memcpy(&to[m], all.Of<const unsigned char*>(8 * m + g) + 4 * c, sizeof(uint32_t));
+  }
+}
+// The same, but a lane gets (2c..2c+1, g) of each matrix.
+inline void LoadTransposed(uint32_t (&to)[4], const unsigned char* row) {
+  const simt::Exchange& all = simt::Collect(row);
+  const unsigned lane = simt::Lane(), g = lane / 4, c = lane % 4;
+  for (unsigned m = 0; m < 4; ++m) {
+    uint16_t pair[2];
+    for (unsigned e = 0; e < 2; ++e) {
+      std::memcpy(&pair[e], all.Of<const unsigned char*>(8 * m + 2 * c + e) + 2 * g,
+                  sizeof(uint16_t));
+    }
+    std::memcpy(&to[m], pair, sizeof(pair));
+  }
 }
 
 #else
@@ -106,6 +130,21 @@ __device__ __forceinline__ uint32_t Transpose8x8(uint32_t pair) {
   uint32_t transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
   return transposed;
+}
+
+__device__ __forceinline__ void LoadMatrices(uint32_t (&to)[4], const unsigned char* row) {
+  const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void LoadTransposed(uint32_t (&to)[4], const unsigned char* row) {
+  const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
 }
 
 #endif

@@ -18,7 +18,7 @@ StepLimits Limits() {
   return {.max_tokens = 8192,
           .max_slots = 64,
           .max_blocks = 20000,
-          .windows = {0},
+          .groups = {{0}},
           .n_heads = 32,
           .n_kv_heads = 8,
           .head_dim = 128,

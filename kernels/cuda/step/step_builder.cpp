@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "kernels/cuda/attention/hopper_packed_prefill.h"
+#include "kernels/cuda/attention/wide_attention.h"
 #include "kernels/cuda/device/device_buffer.h"
 
 namespace stagecoach::kernels::cuda {
@@ -36,11 +37,32 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
   return setup;
 }
 
+// Whether the group's heads are those of the limits.
+bool HasUsualHeads(const StepLimits& limits, const GroupLimits& group) {
+  return group.latent_rank == 0 && (group.head_dim == 0 || group.head_dim == limits.head_dim) &&
+         (group.n_kv_heads == 0 || group.n_kv_heads == limits.n_kv_heads);
+}
+int32_t KvHeadsOf(const StepLimits& limits, const GroupLimits& group) {
+  return group.n_kv_heads > 0 ? group.n_kv_heads : limits.n_kv_heads;
+}
+
+// The setup of a group; `usual` is that of the limits' heads.
+AttentionSetup SetupOf(const StepLimits& limits, const GroupLimits& group,
+                       const AttentionSetup& usual) {
+  const WideShape wide = WideShapeOf(limits, group);
+  if (wide.value_dim == 0) return usual;
+  return {.fixed_units = usual.fixed_units,
+          .unit_blocks = kLeastFixedBlocks,
+          .prefill_rows = kFewWideRows,  // at least as many
+          .wide = wide};
+}
+
 // Rows per tile of Hopper's dense kernel; 0: the kernel is not used.
 int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
   const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;
-  const bool has_full =
-      std::find(limits.windows.begin(), limits.windows.end(), 0) != limits.windows.end();
+  const bool has_full = std::any_of(
+      limits.groups.begin(), limits.groups.end(),
+      [&](const GroupLimits& group) { return group.window == 0 && HasUsualHeads(limits, group); });
   if (!stream.is_hopper || fixed_units || !entries_fit || !has_full) return 0;
   return HopperTileRows(limits.act_dtype, limits.head_dim, limits.has_softcap);
 }
@@ -75,9 +97,6 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
               void* memory, CudaStepInputs* inputs) {
   const size_t tokens = static_cast<size_t>(limits.max_tokens);
   const size_t slots = static_cast<size_t>(limits.max_slots);
-  const size_t tiles = tokens * static_cast<size_t>(limits.n_heads / limits.n_kv_heads) /
-                           static_cast<size_t>(inputs->setup.prefill_rows) +
-                       slots;
   const auto prefill_blocks = static_cast<size_t>(MaxPrefillBlocks(stream));
   Parts parts(memory);
   StepParams& p = inputs->params;
@@ -95,15 +114,18 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
   const size_t shares =
       inputs->setup.fixed_units ? 0 : static_cast<size_t>(MaxDecodeBlocks(stream));
   p.sampled = sampled;
-  for (size_t g = 0; g < limits.windows.size(); ++g) {
+  for (size_t g = 0; g < limits.groups.size(); ++g) {
+    const auto kv_heads = static_cast<size_t>(KvHeadsOf(limits, limits.groups[g]));
+    const size_t tiles = tokens * (static_cast<size_t>(limits.n_heads) / kv_heads) /
+                             static_cast<size_t>(inputs->setups[g].prefill_rows) +
+                         slots;
     p.groups[g] = {
         .kv_slots = parts.Take<int32_t>(tokens),
         .block_tables = parts.Take<int32_t>(slots * static_cast<size_t>(limits.max_blocks)),
         .unit_starts = parts.Take<int32_t>(slots + 1),
         .shares = parts.Take<DecodeShare>(shares),
         .part_starts = parts.Take<int32_t>(prefill_blocks + 1),
-        .parts = parts.Take<PrefillPart>(tiles * static_cast<size_t>(limits.n_kv_heads) +
-                                         prefill_blocks),
+        .parts = parts.Take<PrefillPart>(tiles * kv_heads + prefill_blocks),
         .merges = parts.Take<PrefillMerge>(prefill_blocks)};
   }
   inputs->attention_memory = {
@@ -125,12 +147,15 @@ size_t WantedScratchBytes(const Stream& stream, const StepLimits& limits, bool f
 absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& stream,
                                                                   const StepLimits& limits,
                                                                   bool fixed_units) {
-  if (limits.windows.size() > static_cast<size_t>(kMaxKvGroups)) {
+  if (limits.groups.size() > static_cast<size_t>(kMaxKvGroups)) {
     return absl::UnimplementedError("a model with more than 16 attention windows");
   }
   auto inputs = std::make_unique<CudaStepInputs>();
   inputs->limits = limits;
   inputs->setup = SetupFor(stream, limits, fixed_units);
+  for (const GroupLimits& group : limits.groups) {
+    inputs->setups.push_back(SetupOf(limits, group, inputs->setup));
+  }
   inputs->works = {.tile_rows = HopperRowsFor(stream, limits, fixed_units),
                    .others_packed = inputs->setup.prefill_rows == kHopperPackedRows,
                    .other_tile_rows = inputs->setup.prefill_rows};
@@ -139,16 +164,27 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
                                   limits.n_kv_heads, limits.head_dim);
     inputs->works.capacity = inputs->gathered.capacity;
   }
-  const AttentionNeeds needs = NeedsOf(stream, inputs->setup, limits.n_heads, limits.n_kv_heads,
-                                       limits.head_dim, limits.max_slots, limits.max_blocks);
-  inputs->max_part_states = MaxPartStates(stream, inputs->setup, needs, limits.head_dim);
+  AttentionNeeds needs;
+  for (size_t g = 0; g < limits.groups.size(); ++g) {
+    const bool is_wide = inputs->setups[g].wide.value_dim > 0;
+    if (!is_wide && !HasUsualHeads(limits, limits.groups[g])) continue;  // GenericAttention
+    const AttentionNeeds of_group =
+        is_wide ? WideNeeds(stream, inputs->setups[g])
+                : NeedsOf(stream, inputs->setup, limits.n_heads, limits.n_kv_heads, limits.head_dim,
+                          limits.max_slots, limits.max_blocks);
+    if (!is_wide) {
+      inputs->max_part_states = MaxPartStates(stream, inputs->setup, of_group, limits.head_dim);
+    }
+    needs.n_floats = std::max(needs.n_floats, of_group.n_floats);
+    needs.n_counters = std::max(needs.n_counters, of_group.n_counters);
+  }
   const size_t n_bytes = LayOut(stream, limits, needs, nullptr, inputs.get());
   SC_ASSIGN_OR_RETURN(inputs->memory, AllocateDevice(n_bytes));
   SC_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(inputs->memory.data.get(), 0, n_bytes, stream.handle),
                               "cannot clear memory"));
   LayOut(stream, limits, needs, inputs->memory.data.get(), inputs.get());
   StepParams& p = inputs->params;
-  p.n_groups = static_cast<int32_t>(limits.windows.size());
+  p.n_groups = static_cast<int32_t>(limits.groups.size());
   p.block_table_stride = limits.max_blocks;
   inputs->token_ids = p.token_ids;
   inputs->positions = p.positions;
@@ -157,7 +193,7 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
   inputs->seq_slots = p.seq_slots;
   inputs->block_table_stride = limits.max_blocks;
   inputs->n_bytes = n_bytes;
-  for (size_t g = 0; g < limits.windows.size(); ++g) {
+  for (size_t g = 0; g < limits.groups.size(); ++g) {
     inputs->groups.push_back({p.groups[g].kv_slots, p.groups[g].block_tables});
     inputs->plans.push_back({.n_seqs = p.n_seqs_out,
                              .n_decodes = p.n_decodes_out,
@@ -171,6 +207,7 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
                              .merges = p.groups[g].merges,
                              .n_prefill_blocks = 0,
                              .n_merges = 0,
+                             .tile_rows = 0,
                              .hopper = {}});
   }
   return inputs;
@@ -191,15 +228,22 @@ absl::Status StepBuilder::ApplyBlocks(const StepBatch& batch, CudaStepInputs* in
   return absl::OkStatus();
 }
 
-void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs,
-                              KeyWindow window) {
+void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs, size_t group) {
   const StepLimits& limits = inputs.limits;
-  const int32_t heads = limits.n_heads / limits.n_kv_heads, rows = inputs.setup.prefill_rows;
+  const AttentionSetup& setup = inputs.setups[group];
+  const KeyWindow window = limits.groups[group].window;
+  const int32_t n_kv_heads = KvHeadsOf(limits, limits.groups[group]);
+  const int32_t heads = limits.n_heads / n_kv_heads;
+  const bool is_wide = setup.wide.value_dim > 0;
+  const bool decodes_only = std::all_of(batch.seqs.begin(), batch.seqs.end(),
+                                        [](const StepSeq& seq) { return seq.n_tokens == 1; });
+  const int32_t rows = is_wide ? WideTileRows(*stream_, heads, decodes_only) : setup.prefill_rows;
+  tile_rows_.push_back(rows);
   tiles_.clear();
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const StepSeq& seq = batch.seqs[s];
     // Hopper's dense kernel does not support windows.
-    if (seq.n_tokens == 1 || (window == 0 && works_.Has(s))) continue;
+    if (!is_wide && (seq.n_tokens == 1 || (window == 0 && works_.Has(s)))) continue;
     for (int32_t first = 0; first < seq.n_tokens * heads; first += rows) {
       const int32_t last = std::min(first + rows, seq.n_tokens * heads) - 1;
       const int32_t first_key = window.First(seq.position + first / heads);
@@ -209,16 +253,19 @@ void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inpu
                         .end_key_tile = (seq.position + last / heads) / kKeyTile + 1});
     }
   }
-  prefill_.push_back(
-      tiles_.empty()
-          ? PrefillShares{}
-          : SharePrefill(
-                tiles_,
-                {.n_blocks = NPrefillBlocks(*stream_, inputs.setup, limits.head_dim),
-                 .n_kv_heads = limits.n_kv_heads,
-                 .unit_tiles =
-                     inputs.setup.fixed_units ? inputs.setup.unit_blocks / kKeyTileBlocks : 0,
-                 .max_states = inputs.max_part_states}));
+  if (tiles_.empty()) {
+    prefill_.emplace_back();
+    return;
+  }
+  prefill_.push_back(SharePrefill(
+      tiles_,
+      {.n_blocks =
+           is_wide ? NWideBlocks(*stream_, rows) : NPrefillBlocks(*stream_, setup, limits.head_dim),
+       .n_kv_heads = n_kv_heads,
+       .unit_tiles = setup.fixed_units ? setup.unit_blocks / kKeyTileBlocks : 0,
+       .max_states = is_wide ? MaxWideStates(*stream_, setup, rows) : inputs.max_part_states}));
+  // A recording launches as many merges for each step. Those without states do nothing.
+  if (is_wide) prefill_.back().merges.resize(prefill_.back().starts.size() - 1);
 }
 
 // If a sequence gets blocks for positions before its current one, the blocks belong to another
@@ -257,7 +304,8 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   works_.Choose(*stream_, limits, inputs.works, batch.seqs);
   if (!works_.empty()) works_.Plan(*stream_, limits, batch.seqs, starts_);
   prefill_.clear();
-  for (const KeyWindow window : limits.windows) PlanPrefill(batch, inputs, window);
+  tile_rows_.clear();
+  for (size_t g = 0; g < limits.groups.size(); ++g) PlanPrefill(batch, inputs, g);
 
   unit_starts_.clear();
   shares_.clear();
@@ -274,12 +322,12 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
     decode_shape_.n_sides = 2;
     decode_shape_.chunk_rows_log2 = chunk_rows_log2;
   }
-  for (const KeyWindow window : limits.windows) {
+  for (const GroupLimits& group : limits.groups) {
     int32_t n_units = 0;
     const size_t first = unit_starts_.size();
     for (const PlannedDecode& decode : decodes_) {
       unit_starts_.push_back(n_units);
-      n_units += NUnits(decode.position, window, inputs.setup.unit_blocks);
+      n_units += NUnits(decode.position, group.window, inputs.setup.unit_blocks);
     }
     unit_starts_.push_back(n_units);
     const auto n_shares = static_cast<size_t>(decode_shape_.n_blocks);
@@ -346,7 +394,8 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
     AttentionPlan& plan = inputs->plans[g];
     plan.n_prefill_blocks = std::max(params.groups[g].n_part_starts - 1, 0);
     plan.n_merges = params.groups[g].n_merges;
-    plan.hopper = limits.windows[g] == 0 && !works_.empty()
+    plan.tile_rows = tile_rows_[g];
+    plan.hopper = limits.groups[g].window == 0 && !works_.empty()
                       ? works_.At(*stream_, inputs->params.hopper)
                       : HopperPlan{};
     plan.decode_shape = decode_shape_;

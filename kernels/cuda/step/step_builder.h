@@ -19,7 +19,8 @@ namespace stagecoach::kernels::cuda {
 
 struct CudaStepInputs final : StepInputs {
   StepLimits limits;
-  AttentionSetup setup;
+  AttentionSetup setup;                // of the limits' heads
+  std::vector<AttentionSetup> setups;  // per KV group
   HopperWorks::Setup works;
   GatheredKeys gathered{};  // gather buffer for HopperPlan
   AttentionMemory attention_memory{};
@@ -53,7 +54,7 @@ class StepBuilder {
   absl::Status ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs);
   void FindAdopters(const StepBatch& batch, int32_t max_slots);
   void Plan(const StepBatch& batch, const CudaStepInputs& inputs);
-  void PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs, KeyWindow window);
+  void PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs, size_t group);
 
   const Stream* const stream_;
   HostRing* const ring_;
@@ -65,6 +66,7 @@ class StepBuilder {
   DecodeShape decode_shape_;
   std::vector<DecodeShare> shares_;
   std::vector<PrefillTile> tiles_;
+  std::vector<int32_t> tile_rows_;      // per KV group: see AttentionPlan
   std::vector<PrefillShares> prefill_;  // per KV group
   HopperWorks works_;
 };

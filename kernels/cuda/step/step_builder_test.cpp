@@ -7,8 +7,8 @@ namespace {
 
 TEST_CASE("a step is built from slots and new blocks, and recorded calls use it") {
   const auto ops = NewCudaOps();
-  const auto step =
-      *ops->NewStepInputs({.max_tokens = 32, .max_slots = 4, .max_blocks = 3, .windows = {0, 20}});
+  const auto step = *ops->NewStepInputs(
+      {.max_tokens = 32, .max_slots = 4, .max_blocks = 3, .groups = {{0}, {20}}});
   const auto ints = [&](const int32_t* from, int32_t n) {
     std::vector<int32_t> values(static_cast<size_t>(n));
     ops->Download(from, values.data(), values.size() * sizeof(int32_t));
@@ -61,7 +61,7 @@ TEST_CASE("a step is built from slots and new blocks, and recorded calls use it"
 TEST_CASE("a one-row sequence waits until all of its shared blocks are filled") {
   const auto ops = NewCudaOps();
   const auto step =
-      *ops->NewStepInputs({.max_tokens = 32, .max_slots = 4, .max_blocks = 4, .windows = {0}});
+      *ops->NewStepInputs({.max_tokens = 32, .max_slots = 4, .max_blocks = 4, .groups = {{0}}});
   // Slot 0 fills a block, and slot 1 adopts it. Slot 2 adopted blocks in an earlier step. Slot 3
   // grows.
   const std::vector<NewBlock> blocks = {

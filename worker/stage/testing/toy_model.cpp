@@ -33,7 +33,7 @@ ToyModel::ToyModel(const ToyModelOptions& options) : options_(options) {
   step_ = *kernels::NewHostStepInputs({.max_tokens = options_.max_batched_tokens,
                                        .max_slots = options_.max_slots,
                                        .max_blocks = options_.max_blocks,
-                                       .windows = {0, kToyWindow}});
+                                       .groups = {{0}, {kToyWindow}}});
 }
 
 std::vector<uint64_t> ToyModel::kv_block_bytes() const {
