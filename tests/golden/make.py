@@ -297,6 +297,14 @@ def gemma4_e():
     )  # fmt: skip
 
 
+def gemma4_wide():
+    # Heads of published sizes: 512 in full layers, for which GPUs have a kernel of their own.
+    return gemma4_sizes(
+        kinds="sssf", num_attention_heads=2, num_key_value_heads=1, head_dim=64, global_head_dim=512, attention_k_eq_v=True,
+        num_global_key_value_heads=1,
+    )  # fmt: skip
+
+
 def llama4_sizes(**more):
     return transformers.Llama4TextConfig(**{
         **sizes(2, 1), "intermediate_size": 16, "intermediate_size_mlp": 48, "num_local_experts": 4, "attention_chunk_size": 20,
@@ -382,6 +390,15 @@ def deepseek_v3():
     )  # fmt: skip
 
 
+def deepseek_wide():
+    # Latents of a published size, for which GPUs have a kernel of their own.
+    return transformers.DeepseekV3Config(
+        **{**latent_sizes(), "num_attention_heads": 2, "num_key_value_heads": 2, "kv_lora_rank": 256, "qk_rope_head_dim": 64,
+           "first_k_dense_replace": 4},
+        q_lora_rank=20, n_shared_experts=1, n_group=4, topk_group=2, rope_parameters=latent_rope(1.0, 1.0),
+    )  # fmt: skip
+
+
 def glm4_moe_lite():
     # A layer with experts comes before a dense one. Scores are not stretched, unlike DeepSeek's.
     return transformers.Glm4MoeLiteConfig(
@@ -440,6 +457,8 @@ MODELS = {
     "deepseek-v3": (deepseek_v3, torch.bfloat16, True, "5GB"),
     "glm4-moe-lite": (glm4_moe_lite, torch.bfloat16, True, "5GB"),
     "mistral4": (mistral4, torch.bfloat16, False, "5GB"),
+    "gemma4-wide": (gemma4_wide, torch.bfloat16, False, "5GB"),
+    "deepseek-wide": (deepseek_wide, torch.bfloat16, True, "5GB"),
 }
 # The published files of these hold a vision tower and layers for the prediction of several tokens.
 MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llama4"}
@@ -449,7 +468,7 @@ MULTIMODAL = {"qwen3-5": "Qwen3_5", "qwen3-5-moe": "Qwen3_5Moe", "llama4": "Llam
 # or groups of them, whose scores are nearly the same: rounding would choose between them.
 SEEDS = {"gpt-oss": 116, "glm4-moe": 222, "minimax-m2": 223, "ministral3": 119, "seed-oss": 120, "qwen3-next": 116,
          "qwen3-5": 117, "qwen3-5-moe": 118, "llama4": 303, "llama4-dense": 307, "nemotron-h": 307, "nemotron-h-moe": 301,
-         "deepseek-v2-lite": 127, "deepseek-v2": 128, "deepseek-v3": 129, "mistral4": 311}
+         "deepseek-v2-lite": 127, "deepseek-v2": 128, "deepseek-v3": 129, "mistral4": 311, "gemma4-wide": 409}
 
 
 @torch.no_grad()
