@@ -4,6 +4,7 @@
 #include <cmath>
 #include <compare>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -91,18 +92,25 @@ class CublasLtGemms final : public Gemms {
   CublasLtGemms(const Stream* stream, const GemmOptions& options)
       : stream_(stream), options_(options), trial_(stream), fp8_(stream, &trial_) {}
   ~CublasLtGemms() override {
+    if (creating_.valid()) creating_.wait();
     if (handle_ != nullptr) cublasLtDestroy(handle_);
   }
 
+  // The library loads its kernels for longer than a second. Meanwhile the weights can be loaded.
   absl::Status Init() {
-    SC_RETURN_IF_ERROR(ToStatus(cublasLtCreate(&handle_), "cannot start"));
     SC_ASSIGN_OR_RETURN(workspace_, AllocateDevice(kCublasWorkspaceBytes));
-    fp8_.Init(handle_, workspace_.data.get());
+    int device = 0;
+    SC_RETURN_IF_ERROR(ToStatus(cudaGetDevice(&device), "no GPU"));
+    creating_ = std::async(std::launch::async, [this, device] {
+      return cudaSetDevice(device) == cudaSuccess ? cublasLtCreate(&handle_)
+                                                  : CUBLAS_STATUS_NOT_INITIALIZED;
+    });
     return absl::OkStatus();
   }
 
   std::string Numerics() const override { return fmt::format("cublas-{}", cublasLtGetVersion()); }
   absl::Status Run(const GemmArgs& args) override {
+    SC_RETURN_IF_ERROR(AwaitLibrary());
     SC_CHECK(args.bias == nullptr || args.y.dtype == DType::kF32);
     const Key key = KeyOf(args);
     auto way = choices_.ways.find(key);
@@ -113,14 +121,19 @@ class CublasLtGemms final : public Gemms {
     return RunWay(args, way->second);
   }
 
-  absl::Status RunFp8(const Fp8GemmArgs& args) override { return fp8_.Run(args, tuning_); }
+  absl::Status RunFp8(const Fp8GemmArgs& args) override {
+    SC_RETURN_IF_ERROR(AwaitLibrary());
+    return fp8_.Run(args, tuning_);
+  }
 
   absl::StatusOr<bool> RunGatedFp8(const Fp8GemmArgs& gemm,
                                    const ActivationArgs& activation) override {
+    SC_RETURN_IF_ERROR(AwaitLibrary());
     return fp8_.RunGated(gemm, activation, tuning_);
   }
 
   absl::StatusOr<bool> RunGated(const GemmArgs& gemm, const ActivationArgs& activation) override {
+    SC_RETURN_IF_ERROR(AwaitLibrary());
     const Key key = KeyOf(gemm);
     const std::vector<int> ways =
         HopperGatedGemmWays(*stream_, WithRows(gemm, key.n_rows), activation);
@@ -168,6 +181,14 @@ class CublasLtGemms final : public Gemms {
   }
 
  private:
+  absl::Status AwaitLibrary() {
+    if (creating_.valid()) {
+      created_ = ToStatus(creating_.get(), "cannot start");
+      fp8_.Init(handle_, workspace_.data.get());
+    }
+    return created_;
+  }
+
   struct Key {
     int32_t rows, cols;
     DType x, y;
@@ -379,6 +400,8 @@ class CublasLtGemms final : public Gemms {
   const GemmOptions options_;
   GemmTrial trial_;
   Fp8Ways fp8_;
+  std::future<cublasStatus_t> creating_;  // of handle_; valid until AwaitLibrary
+  absl::Status created_;
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
   struct AllChoices {
