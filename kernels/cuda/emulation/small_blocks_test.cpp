@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/cuda/testing/attention_checks.h"
+#include "kernels/testing/latent_layer.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -26,6 +27,23 @@ TEST_CASE("Attention: the same bits on a GPU with less shared memory per CTA") {
   }
   INFO("dim " << config.head_dim << " window " << config.window.size << " invariant "
               << batch_invariant);
+  CHECK(results[0] == results[1]);
+}
+
+// Prompts in tiles of 64 rows, and of 16.
+TEST_CASE("latent attention: the same bits on a GPU with less shared memory per CTA") {
+  const LatentConfig config{
+      .n_heads = 40, .kv_rank = 512, .rope_dim = 64, .dtype = DType::kBF16, .scale = 0.07f};
+  constexpr int32_t kTokens = 39;
+  const LatentRows rows(config, kTokens);
+  std::vector<std::vector<float>> results;
+  for (const size_t bytes : {simt::kUsualBlockSharedBytes, size_t{99} << 10}) {
+    simt::SetBlockSharedBytes(bytes);
+    const absl::Cleanup back = [] { simt::SetBlockSharedBytes(simt::kUsualBlockSharedBytes); };
+    const auto ops = NewCudaOps(/*batch_invariant=*/true);
+    results.push_back(LatentLayer(*ops, config, kTokens).InChunks(rows, kTokens, 38));
+    REQUIRE(ops->Synchronize().ok());
+  }
   CHECK(results[0] == results[1]);
 }
 
