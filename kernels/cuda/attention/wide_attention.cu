@@ -94,15 +94,23 @@ struct WideBlock : PrefillItem {
   // Copies tile `index` of keys or values; rows after last_key become zero.
   __device__ __forceinline__ void FetchRows(const void* cache, int stage, int32_t index,
                                             int32_t last_key) const {
+    static_assert(kKeys == 2 * kBlockTokens);
+    const int32_t first_key = index * kKeys, second_key = first_key + kBlockTokens;
+    const int32_t first_head = HeadOfBlock(first_key);
+    const int32_t second_head = second_key <= last_key ? HeadOfBlock(second_key) : 0;
+#pragma unroll 3
     for (int i = static_cast<int>(threadIdx.x); i < kKeys * Tile::kPieces; i += kThreads) {
       const int row = i / Tile::kPieces, piece = i % Tile::kPieces;
-      const int32_t key = index * kKeys + row;
-      const bool wanted = key <= last_key;
-      const int64_t head = int64_t{wanted ? table[key / kBlockTokens] : 0} * p.n_kv_heads + kv_head;
-      const int64_t cache_row = head * kBlockTokens + key % kBlockTokens;
+      const int64_t head = row < kBlockTokens ? first_head : second_head;
+      const int64_t cache_row = head * kBlockTokens + row % kBlockTokens;
       CopyAsync16(tile.Stage(stage) + Tile::RowPiece(row, piece),
-                  static_cast<const T*>(cache) + cache_row * kKeyDim + piece * 8, wanted);
+                  static_cast<const T*>(cache) + cache_row * kKeyDim + piece * 8,
+                  first_key + row <= last_key);
     }
+  }
+  // The KV head of the block that holds `key`, counted over all blocks of the cache.
+  __device__ __forceinline__ int32_t HeadOfBlock(int32_t key) const {
+    return table[key / kBlockTokens] * p.n_kv_heads + kv_head;
   }
 
   // each(value, j, is_base, place): bases first, then sums, then elements.
