@@ -62,6 +62,15 @@ int Plan(PlanFlags options) {
     fmt::print(stderr, "{}\n", std::string(spec.status().message()));
     return kExitError;
   }
+  const int32_t context_tokens =
+      options.plan.context_tokens > 0 ? options.plan.context_tokens : report.facts->context_tokens;
+  if (options.plan.prompt_tokens >= context_tokens) {
+    fmt::print(
+        stderr, "--prompt-tokens {} leaves no room for an answer: it must be less than {}, {}\n",
+        options.plan.prompt_tokens, context_tokens,
+        options.plan.context_tokens > 0 ? "the value of --context" : "the model's context length");
+    return kExitError;
+  }
   options.plan.gpu = *plan::FindGpu(options.gpu);
   options.plan.hidden_dtype = options.check.config.hidden_dtype();
   const plan::ServingPlan plan = PlanServing(*spec, *report.facts, options.plan);
@@ -97,6 +106,12 @@ void AddPlan(CLI::App& app, Command& command) {
                    "Tokens of a sequence, prompt and answer together [the model's context length]")
       ->type_name("N")
       ->check(MoreThanZero());
+  plan->add_option("--prompt-tokens", options->plan.prompt_tokens,
+                   "How many of them are the prompt's. Then the tokens per second of many requests "
+                   "at once are those of their answers, with their prompts computed in the same "
+                   "time [0: prompts take no time]")
+      ->type_name("N")
+      ->check(MoreThanZero());
   plan->add_option("--memory-fraction", options->plan.memory_fraction,
                    "Share of the GPU's memory to use")
       ->check(Between(0.1, 1.0))
@@ -104,6 +119,10 @@ void AddPlan(CLI::App& app, Command& command) {
   FlagTable table(*plan);
   table.AddSize("--kv-memory", options->plan.kv_memory_bytes,
                 "Memory for the KV cache of each stage, as for `serve` [all memory that is left]");
+  table.AddSwitch(
+      "--prefix-cache", options->plan.saves_states,
+      "As for `serve`. While it is on, recurrent layers keep more states than one for each "
+      "sequence [on]");
   plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens,
                    "Maximum number of tokens in one step")
       ->type_name("N")

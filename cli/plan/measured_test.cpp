@@ -9,30 +9,22 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "absl/cleanup/cleanup.h"
 #include "cli/check/model_facts.h"
 #include "cli/plan/plan_model.h"
+#include "cli/plan/testing/measured_model.h"
 #include "cli/plan/testing/quantized_to.h"
 #include "common/encoding/encoding.h"
 #include "common/env_switch.h"
-#include "common/temp_dir.h"
 
 namespace stagecoach::plan {
 namespace {
 
 using Catch::Matchers::WithinRel;
 
-// Shapes of tests/bench/random_checkpoint.py that docs/shapes does not have.
-constexpr const char* kQwen3MoE =
-    R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048,
-    "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 48,
-    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128,
-    "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [],
-    "vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
-    "hidden_act": "silu", "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+// A shape of tests/bench/random_checkpoint.py that docs/shapes does not have.
 constexpr const char* kGemma2 =
     R"({"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "hidden_size": 4608,
     "intermediate_size": 36864, "num_hidden_layers": 46, "num_attention_heads": 32,
@@ -41,15 +33,8 @@ constexpr const char* kGemma2 =
     "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
     "hidden_activation": "gelu_pytorch_tanh", "torch_dtype": "bfloat16"})";
 
-ModelSpec SpecOf(const std::string& shape) {
-  if (shape[0] != '{') return *ReadModelSpec(STAGECOACH_SHAPES "/" + shape);
-  TempDir dir;
-  dir.Write("config.json", shape);
-  return *ReadModelSpec(dir.path());
-}
-
 struct Load {
-  std::string shape;  // a folder of docs/shapes, or a config.json
+  std::string_view shape;  // a folder of docs/shapes, or a config.json
   std::optional<Code> quantize;
   int32_t n_stages = 1;
 };

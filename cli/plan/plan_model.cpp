@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/check/model_facts.h"
+#include "cli/plan/step_time.h"
 #include "common/config/load_config.h"
 #include "kernels/cuda/device/scratch_layout.h"
 #include "kernels/cuda/packed/packed_scratch.h"
@@ -20,17 +21,6 @@
 namespace stagecoach::plan {
 namespace {
 
-// Shares of the data sheet's figures. The bandwidth's is that of a 7B shape on an H200.
-constexpr double kBandwidthShare = 0.83;
-constexpr double kFlopsShare = 0.6;
-// Kernels of a layer with experts that do not hide behind its reads: choosing experts, and starts
-// of kernels for a few rows. With the next constant, these were fitted to what H100s and H200s take
-// for one request (measured_test.cpp), with errors of up to 13 %. Layers without experts show no
-// such time.
-constexpr double kExpertLayerSeconds = 25.5e-6;
-// Quantized weights that a step of one row turns into numbers. H100 and H200 differ in bandwidth,
-// not in this. GPUs with less bandwidth wait for memory rather than for this.
-constexpr double kConvertedPerSecond = 9e12;
 // Time of one hop. With two stages a step of one row takes two hops.
 constexpr double kHopSeconds = 34e-6;
 // The CUDA context, cuBLAS's workspaces and CUDA graphs.
@@ -103,46 +93,6 @@ uint64_t StepInputBytes(const kernels::StepLimits& limits) {
   return (2 * rows + limits.groups.size() * (rows + table)) * sizeof(int32_t);
 }
 
-// Share of the experts that a row uses.
-double UsedShare(const ModelSpec& spec) {
-  if (spec.experts.n_experts == 0) return 0;
-  return spec.experts.n_used / static_cast<double>(spec.experts.n_experts);
-}
-
-// Number of weights that a row is multiplied with.
-double WeightsOfOneRow(const ModelSpec& spec, const check::StageFacts& stage) {
-  double n = 0;
-  for (int32_t i = 0; i < stage.n_layers; ++i) {
-    const LayerSpec& layer = spec.layers[static_cast<size_t>(stage.first_layer + i)];
-    n += spec.WeightsOfEveryRow(layer);
-    if (layer.has_experts) n += spec.WeightsOfExperts() * UsedShare(spec);
-  }
-  const bool is_last = stage.first_layer + stage.n_layers == spec.n_layers();
-  if (is_last) n += static_cast<double>(spec.vocab_size) * spec.embed_size;  // the head
-  if (stage.first_layer == 0) {  // the projection of the layers' inputs
-    n += 1.0 * spec.n_layers() * spec.layer_inputs.width * spec.hidden_size;
-  }
-  return n;
-}
-
-// What a step reads whose rows use this share of the experts.
-check::WeightReads ReadsWith(double share, const check::StageFacts& stage) {
-  const auto sum = [&](uint64_t every_row, uint64_t experts) {
-    return every_row + static_cast<uint64_t>(share * static_cast<double>(experts));
-  };
-  return {sum(stage.every_row.bytes, stage.experts.bytes),
-          sum(stage.every_row.n_quantized, stage.experts.n_quantized)};
-}
-
-uint64_t BytesOfSequence(const ModelSpec& spec, const worker::KvCache& kv, int32_t n_tokens) {
-  const std::vector<uint64_t> block_bytes = kv.block_bytes();
-  uint64_t bytes = 0;
-  for (size_t g = 0; g < block_bytes.size(); ++g) {
-    bytes += block_bytes[g] * check::BlocksOfOneSequence(spec.kv_groups[g].window.size, n_tokens);
-  }
-  return bytes;
-}
-
 StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_t stage,
                     const PlanOptions& options, const v1::LoadConfig& limits) {
   const check::StageFacts& layers = facts.stages[stage];
@@ -165,19 +115,13 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_
   }
   const worker::KvCache kv(spec, layers.first_layer, layers.n_layers, facts.kv_dtype);
   plan.block_bytes = kv.block_bytes();
-  plan.bytes_a_sequence = BytesOfSequence(spec, kv, options.context_tokens);
-  plan.read_by_one = ReadsWith(UsedShare(spec), layers);
-  plan.read_by_many = ReadsWith(1, layers).bytes;
-  const auto first = spec.layers.begin() + layers.first_layer;
-  plan.n_expert_layers = static_cast<int32_t>(std::count_if(
-      first, first + layers.n_layers, [](const LayerSpec& layer) { return layer.has_experts; }));
-  plan.flops_a_token = 2 * WeightsOfOneRow(spec, layers);
+  plan.work = WorkOf(spec, facts, layers, plan.block_bytes, options.gpu);
   return plan;
 }
 
 // KV pools that a router would create from the stages' memory; nullopt if it would refuse.
 std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const StagePlan> stages,
-                                        const v1::LoadConfig& limits, int32_t context_tokens) {
+                                        const v1::LoadConfig& limits, const PlanOptions& options) {
   std::vector<router::StageKvMemory> memory;
   for (const StagePlan& stage : stages) {
     if (stage.kv_bytes < 0) return std::nullopt;
@@ -191,17 +135,18 @@ std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const S
                      {.max_sequences = limits.max_sequences(),
                       .max_batched_tokens = limits.max_batched_tokens(),
                       .max_prefill_chunk = limits.max_prefill_chunk(),
-                      .max_model_len = context_tokens});
+                      .max_model_len = options.context_tokens,
+                      .saves_states = options.saves_states});
   if (!kv.ok()) return std::nullopt;
   return *std::move(kv);
 }
 
 // The stage with the fewest KV blocks, or with the most missing memory.
 size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
-                const v1::LoadConfig& limits, int32_t context_tokens) {
+                const v1::LoadConfig& limits, const PlanOptions& options) {
   const auto room = [&](const StagePlan& stage) {
     if (stage.kv_bytes < 0) return stage.kv_bytes;
-    const auto kv = SizePools(spec, {&stage, 1}, limits, context_tokens);
+    const auto kv = SizePools(spec, {&stage, 1}, limits, options);
     return kv ? static_cast<int64_t>(kv->kv_blocks) : 0;
   };
   const auto least =
@@ -221,6 +166,33 @@ int64_t SequencesAtOnce(const ModelSpec& spec, const router::KvPlan& kv, int32_t
   return static_cast<int64_t>(n);
 }
 
+// Fills in n_batch and the rates.
+void EstimateSpeed(ServingPlan& plan) {
+  const PlanOptions& options = plan.options;
+  const double hop = plan.stages.size() > 1 ? kHopSeconds : 0;
+  // While a sequence generates, it grows from its prompt to its whole context.
+  const double mean_context = (options.prompt_tokens + options.context_tokens) / 2.0;
+  const double n_fit =
+      static_cast<double>(plan.n_sequences) * options.context_tokens / mean_context;
+  plan.n_batch = static_cast<int32_t>(std::min<double>(options.max_sequences, n_fit));
+  const double rows = std::ceil(plan.n_batch / static_cast<double>(plan.stages.size()));
+  const double prompts_a_token =
+      static_cast<double>(options.prompt_tokens) / (options.context_tokens - options.prompt_tokens);
+  double one = 0, slowest = 0, slowest_prompt = 0;  // seconds per token
+  for (const StagePlan& stage : plan.stages) {
+    one += DecodeSeconds(stage.work, 1, 0, options.gpu) + hop;
+    const double decode = DecodeSeconds(stage.work, rows, mean_context, options.gpu) + hop;
+    const double prompt =
+        PromptSeconds(stage.work, options.max_batched_tokens, options.prompt_tokens, options.gpu) /
+        options.max_batched_tokens;
+    slowest = std::max(slowest, decode / rows + prompts_a_token * prompt);
+    slowest_prompt = std::max(slowest_prompt, prompt);
+  }
+  plan.one_ms_a_token = one * 1e3;
+  plan.batch_tokens_per_s = 1 / slowest;
+  plan.prompt_tokens_per_s = 1 / slowest_prompt;
+}
+
 }  // namespace
 
 ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
@@ -237,38 +209,15 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
     plan.stages.push_back(PlanStage(spec, facts, stage, plan.options, limits));
   }
   const int32_t context_tokens = plan.options.context_tokens;
-  plan.tightest = Tightest(spec, plan.stages, limits, context_tokens);
-  if (const auto kv = SizePools(spec, plan.stages, limits, context_tokens)) {
+  plan.tightest = Tightest(spec, plan.stages, limits, plan.options);
+  if (const auto kv = SizePools(spec, plan.stages, limits, plan.options)) {
     plan.n_kv_blocks = static_cast<int64_t>(kv->kv_blocks);
     plan.n_sequences = SequencesAtOnce(spec, *kv, context_tokens);
     plan.options.max_sequences = kv->max_sequences;  // states may allow fewer
   }
   if (!plan.fits()) return plan;
 
-  const double bandwidth = options.gpu.bytes_per_s * kBandwidthShare;
-  const double flops = options.gpu.bf16_flops_per_s * kFlopsShare;
-  const double hop = plan.stages.size() > 1 ? kHopSeconds : 0;
-  // On average half of each sequence's context is filled, so twice as many sequences fit.
-  plan.n_batch = static_cast<int32_t>(
-      std::min<int64_t>(plan.options.max_sequences, std::max<int64_t>(1, 2 * plan.n_sequences)));
-  const double rows = std::ceil(plan.n_batch / static_cast<double>(plan.stages.size()));
-  double one = 0, slowest_decode = 0, slowest_prefill = 0;
-  for (const StagePlan& stage : plan.stages) {
-    // A step reads and writes the state of each of its sequences.
-    const double state = 2 * static_cast<double>(stage.facts.state_bytes);
-    const double kernels = stage.n_expert_layers * kExpertLayerSeconds;
-    one += (static_cast<double>(stage.read_by_one.bytes) + state) / bandwidth +
-           static_cast<double>(stage.read_by_one.n_quantized) / kConvertedPerSecond + kernels + hop;
-    const double kv = rows * (static_cast<double>(stage.bytes_a_sequence) / 2 + state);
-    const double decode = std::max(static_cast<double>(stage.read_by_many) / bandwidth,
-                                   rows * stage.flops_a_token / flops) +
-                          kv / bandwidth + kernels + hop;
-    slowest_decode = std::max(slowest_decode, decode);
-    slowest_prefill = std::max(slowest_prefill, stage.flops_a_token / flops);
-  }
-  plan.one_ms_a_token = one * 1e3;
-  plan.batch_tokens_per_s = rows / slowest_decode;
-  plan.prompt_tokens_per_s = 1 / slowest_prefill;
+  EstimateSpeed(plan);
   return plan;
 }
 

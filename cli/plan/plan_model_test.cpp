@@ -186,6 +186,39 @@ TEST_CASE("states of recurrent layers take a part of the KV memory, as in the ro
   CHECK(plan.n_sequences <= served.max_sequences);
 }
 
+TEST_CASE("without a prefix cache, recurrent layers have room for more sequences") {
+  TempDir dir;
+  dir.Write("config.json", kQwen3Next);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, 2);
+  const auto most = [&](bool saves_states) {
+    return PlanServing(spec, facts,
+                       {.gpu = *FindGpu("H200"),
+                        .max_sequences = 4096,
+                        .context_tokens = 512,
+                        .saves_states = saves_states})
+        .options.max_sequences;
+  };
+  CHECK(most(false) / 2 == most(true));
+}
+
+TEST_CASE("answers take longer if their prompts are computed, too") {
+  TempDir dir;
+  dir.Write("config.json", kMistral7B);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const check::ModelFacts facts = *check::DescribeModel(spec, {}, {}, 1);
+  const auto plan = [&](int32_t context, int32_t prompt) {
+    return PlanServing(
+        spec, facts, {.gpu = *FindGpu("H200"), .context_tokens = context, .prompt_tokens = prompt});
+  };
+  // Both have 512 tokens on average.
+  const ServingPlan alone = plan(1024, 0), with_prompts = plan(768, 256);
+  const double prompts = 0.5 / with_prompts.prompt_tokens_per_s;  // per token of an answer
+  CHECK_THAT(1 / with_prompts.batch_tokens_per_s,
+             WithinRel(1 / alone.batch_tokens_per_s + prompts, 1e-9));
+  CHECK(with_prompts.prompt_tokens_per_s < alone.prompt_tokens_per_s);  // attention
+}
+
 TEST_CASE("a plan promises no more sequences than can run at once") {
   CHECK(Plan(kGemma3, 4, "H200", 4096).plan.n_sequences == 1024);
 }
@@ -242,8 +275,7 @@ TEST_CASE("the scratch of a mixture-of-experts step covers every expert that its
 TEST_CASE("a row of a mixture-of-experts model reads only the experts that it uses") {
   const ServingPlan plan = Plan(kMixtral, 2, "H200").plan;
   for (const StagePlan& stage : plan.stages) {
-    CHECK_THAT(double(stage.read_by_one.bytes) / double(stage.read_by_many),
-               WithinRel(0.277, 0.03));
+    CHECK_THAT(BytesRead(stage.work, 1) / BytesRead(stage.work, 4096), WithinRel(0.277, 0.03));
   }
 }
 
@@ -251,7 +283,7 @@ TEST_CASE("a row reads nothing of the table of its layers' inputs but its own nu
   const ServingPlan plan = Plan(kGemma4E2B, 1, "H200", 8192).plan;
   const StagePlan& stage = plan.stages.front();
   const double table = 2.0 * 262144 * 35 * 256;  // bytes
-  CHECK_THAT(double(stage.read_by_one.bytes), WithinRel(stage.facts.weights_bytes - table, 0.01));
+  CHECK_THAT(BytesRead(stage.work, 1), WithinRel(stage.facts.weights_bytes - table, 0.01));
   // The step's rows have inputs of all layers beside their hidden states.
   CHECK(stage.step_bytes > 8192 * (2 * 35 * 256) * sizeof(float));
 }

@@ -63,11 +63,16 @@ std::string ToText(const ServingPlan& plan, const check::ModelFacts& facts) {
       "  one request  about {:.1f} ms per token: each token reads the weights{}\n",
       plan.one_ms_a_token,
       plan.stages.size() > 1 ? ", stage after stage, and adds the hops between stages" : "");
-  text += fmt::format("  {:<12} about {} tokens per second, with half of their context filled\n",
-                      fmt::format("{} at once", plan.n_batch), Rounded(plan.batch_tokens_per_s));
+  text += fmt::format("  {:<12} about {} tokens per second, {}\n",
+                      fmt::format("{} at once", plan.n_batch), Rounded(plan.batch_tokens_per_s),
+                      plan.options.prompt_tokens == 0
+                          ? "with half of their context filled"
+                          : fmt::format("with prompts of {} tokens computed in the same time",
+                                        plan.options.prompt_tokens));
   text += fmt::format(
-      "  prompts      about {} tokens per second, limited by the GEMMs of the busiest stage",
-      Rounded(plan.prompt_tokens_per_s));
+      "  prompts      about {} tokens per second, limited by the {} of the busiest stage",
+      Rounded(plan.prompt_tokens_per_s),
+      plan.options.prompt_tokens == 0 ? "GEMMs" : "GEMMs and attention");
   return text;
 }
 
@@ -84,6 +89,7 @@ boost::json::object ToJson(const ServingPlan& plan) {
                            {"fits", plan.fits()},
                            {"stages", std::move(stages)},
                            {"context_tokens", plan.options.context_tokens},
+                           {"prompt_tokens", plan.options.prompt_tokens},
                            {"sequences", plan.n_sequences},
                            {"kv_blocks", plan.n_kv_blocks},
                            {"kv_tokens", plan.n_kv_tokens()}};

@@ -16,9 +16,10 @@ def plan(model, *flags):
 
 # Sliding windows mixed with full attention, windows only, experts, recurrent layers, and one kind of layer.
 @pytest.mark.parametrize("model", ["gemma2", "gemma3", "mistral-window", "mixtral", "qwen3-next", "llama3"])
-@pytest.mark.parametrize("stages, kv_dtype", [(1, "auto"), (2, "fp8")])
-def test_the_plan_has_as_many_blocks_as_the_server(model, stages, kv_dtype):
-    flags = ["--kv-memory", "2MiB", "--kv-dtype", kv_dtype, "--max-sequences", "6", "--max-batched-tokens", "64"]
+@pytest.mark.parametrize("stages, kv_dtype, prefix_cache", [(1, "auto", "on"), (2, "fp8", "off")])
+def test_the_plan_has_as_many_blocks_as_the_server(model, stages, kv_dtype, prefix_cache):
+    flags = ["--kv-memory", "2MiB", "--kv-dtype", kv_dtype, "--prefix-cache", prefix_cache,
+             "--max-sequences", "6", "--max-batched-tokens", "64"]
     with Cluster(GOLDEN / model, stages=stages, flags=flags) as cluster:
         served = cluster.kv_blocks
     planned = plan(GOLDEN / model, "--stages", str(stages), *flags)
@@ -32,6 +33,15 @@ def test_a_model_that_gpus_cannot_run_is_refused(tmp_path):
     done = subprocess.run([STAGECOACH, "plan", str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Qwen3NextForCausalLM" in done.stderr and "runs on CPUs only" in done.stderr
+
+
+def test_a_prompt_that_fills_the_context_is_refused():
+    command = [STAGECOACH, "plan", ROOT / "docs" / "shapes" / "mistral-7b", "--prompt-tokens", "128"]
+    done = subprocess.run([*command, "--context", "128"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "--prompt-tokens 128 leaves no room for an answer: it must be less than 128" in done.stderr
+    said = subprocess.run([*command, "--context", "384"], check=True, capture_output=True, text=True).stdout
+    assert "with prompts of 128 tokens computed in the same time" in said
 
 
 def test_weights_are_counted_in_the_dtype_that_a_gpu_stores(tmp_path):
