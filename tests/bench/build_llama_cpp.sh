@@ -7,7 +7,8 @@ version=0.3.36
 mkdir -p "$dir"
 python3 -m pip download -q --no-deps --no-binary llama-cpp-python "llama-cpp-python==$version" -d "$dir"
 tar -C "$dir" -xzf "$dir/llama_cpp_python-$version.tar.gz"
-# GCC 12 drops ggml's stores to the configuration of AMX's tiles, so its build crashes on CPUs with AMX.
+# GCC 12 drops ggml's stores to the configuration of AMX's tiles. On CPUs with AMX, the programs that it builds die with SIGILL
+# or SIGSEGV in ggml_backend_amx_mul_mat; which one depends on what the stack held.
 compiler=()
 if command -v clang-19 >/dev/null; then
   compiler=(-DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DGGML_OPENMP=OFF)
