@@ -1,6 +1,6 @@
 // Estimates beside what servers were measured to take for one request: rows decode/batch_1 and
 // itl_ms/batch_1 of tests/bench/results/cuda_serve.jsonl and nccl.jsonl, the newest of each name
-// and GPU. GLM-4.7-Flash is left out: kernels for latent attention are plain, so that it takes ten
+// and GPU. GLM-4.7-Flash is left out: it ran with plain kernels for latent attention and took ten
 // times the estimate.
 #include <fmt/format.h>
 
