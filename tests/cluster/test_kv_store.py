@@ -149,6 +149,8 @@ def test_a_broken_store_costs_no_request(fault):
             FAULTS[fault](redis, proxy)
             for seed in (1, 2):
                 assert [tokens for tokens, _ in asyncio.run(generate(other.grpc, prompts_of(seed)))] == expected[seed]
+            if fault in ("killed", "stopped"):
+                assert other.log().count("reads fail") == 2, "once for each stage"
             redis.process.send_signal(signal.SIGCONT)
 
 

@@ -119,25 +119,27 @@ absl::Status KvExchange::OpenPools(const Config& config, std::vector<KvPart> par
                     FormatBytes(block_bytes + state_bytes)));
   }
   if (block_bytes + state_bytes == 0) return absl::OkStatus();
-  TieredPool::Openers openers;
+  // What fails for blocks fails for states, too.
+  TieredPool::Below below{.disk = {.guard = std::make_shared<KvStoreGuard>(counters_)},
+                          .store = {.guard = std::make_shared<KvStoreGuard>(counters_)}};
   if (!config.disk.empty()) {
     std::vector<KvPart> all = parts;
     all.insert(all.end(), state_parts.begin(), state_parts.end());
     SC_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> disk, OpenDisk(config, all));
-    openers.disk = [disk = std::move(disk)] { return disk; };
+    below.disk.open = [disk = std::move(disk)] { return disk; };
   }
   const auto open =
       [&](uint64_t bytes,
           std::vector<KvPart> of_value) -> absl::StatusOr<std::unique_ptr<TieredPool>> {
     if (!config.store.empty()) {
       // A Redis gets fewer values at a time if they are longer.
-      openers.store = [&config, longest = LongestValue(
-                                    of_value)]() -> absl::StatusOr<std::shared_ptr<KvStore>> {
+      below.store.open = [&config, longest = LongestValue(
+                                       of_value)]() -> absl::StatusOr<std::shared_ptr<KvStore>> {
         return OpenKvStore(config.store, longest);
       };
     }
     SC_ASSIGN_OR_RETURN(kernels::Buffer memory, ops->AllocateHost(bytes));
-    return TieredPool::Open(std::move(memory), std::move(of_value), openers, counters_, kFetchers);
+    return TieredPool::Open(std::move(memory), std::move(of_value), below, kFetchers);
   };
   if (block_bytes > 0) {
     SC_ASSIGN_OR_RETURN(blocks_, open(sizes.block_bytes, std::move(parts)));

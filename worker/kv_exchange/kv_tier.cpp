@@ -48,15 +48,14 @@ void KvSaving::Release() {
   n_held_ = nullptr;
 }
 
-absl::StatusOr<std::unique_ptr<KvTier>> KvTier::Open(KvPool* pool,
-                                                     std::shared_ptr<KvStoreCounters> counters,
-                                                     const Opener& open, size_t n_fetchers) {
+absl::StatusOr<std::unique_ptr<KvTier>> KvTier::Open(KvPool* pool, const Source& source,
+                                                     size_t n_fetchers) {
   // The saver and the fetchers each do one part themselves.
   const size_t n_helpers = (1 + n_fetchers) * (kParts - 1);
-  std::unique_ptr<KvTier> tier(new KvTier(pool, std::move(counters), n_helpers));
-  SC_RETURN_IF_ERROR(OpenStores(open, tier->counters_, tier->save_stores_));
+  std::unique_ptr<KvTier> tier(new KvTier(pool, &source.guard->counters(), n_helpers));
+  SC_RETURN_IF_ERROR(OpenStores(source, tier->save_stores_));
   for (size_t i = 0; i < n_fetchers; ++i) {
-    SC_RETURN_IF_ERROR(OpenStores(open, tier->counters_, tier->fetch_stores_.emplace_back()));
+    SC_RETURN_IF_ERROR(OpenStores(source, tier->fetch_stores_.emplace_back()));
   }
   tier->saver_ = std::thread([tier = tier.get()] {
     pthread_setname_np(pthread_self(), "kv save");
@@ -65,11 +64,10 @@ absl::StatusOr<std::unique_ptr<KvTier>> KvTier::Open(KvPool* pool,
   return tier;
 }
 
-absl::Status KvTier::OpenStores(const Opener& open, std::shared_ptr<KvStoreCounters> counters,
-                                Stores& stores) {
+absl::Status KvTier::OpenStores(const Source& source, Stores& stores) {
   for (std::unique_ptr<KvStore>& store : stores) {
-    SC_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> opened, open());
-    store = std::make_unique<GuardedKvStore>(std::move(opened), counters);
+    SC_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> opened, source.open());
+    store = std::make_unique<GuardedKvStore>(std::move(opened), source.guard);
   }
   return absl::OkStatus();
 }
@@ -215,7 +213,7 @@ bool KvTier::TakeEntries(std::span<const KvKey> keys,
     const absl::StatusOr<std::string_view> payload = DecodeKvEntry(*entry, keys[p], name.tokens);
     const std::span<unsigned char> to = pool_.bytes(place, p);
     if (!payload.ok() || payload->size() != to.size()) {
-      ++counters_->n_corrupt;
+      ++counters_.n_corrupt;
       return false;
     }
     std::memcpy(to.data(), payload->data(), to.size());

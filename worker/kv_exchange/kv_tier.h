@@ -60,11 +60,15 @@ class KvTier {
   static constexpr uint64_t kCallBytes = 16 << 20;  // of values in a part, if they are many
   // A store for one thread; threads may share one that is thread-safe.
   using Opener = std::function<absl::StatusOr<std::shared_ptr<KvStore>>()>;
+  // A disk, or a store that servers share; tiers of blocks and of states have the same one.
+  struct Source {
+    Opener open;
+    std::shared_ptr<KvStoreGuard> guard;
+  };
 
   // `pool` outlives the tier. Fetches come from `n_fetchers` threads.
-  static absl::StatusOr<std::unique_ptr<KvTier>> Open(KvPool* pool,
-                                                      std::shared_ptr<KvStoreCounters> counters,
-                                                      const Opener& open, size_t n_fetchers);
+  static absl::StatusOr<std::unique_ptr<KvTier>> Open(KvPool* pool, const Source& source,
+                                                      size_t n_fetchers);
   // Saves what is queued, for some seconds at the most.
   ~KvTier();
   KvTier(const KvTier&) = delete;
@@ -88,11 +92,10 @@ class KvTier {
   uint64_t n_fetched() const { return n_fetched_; }
 
  private:
-  KvTier(KvPool* pool, std::shared_ptr<KvStoreCounters> counters, size_t n_helpers)
-      : pool_(*pool), counters_(std::move(counters)), helpers_(n_helpers) {}
+  KvTier(KvPool* pool, KvStoreCounters* counters, size_t n_helpers)
+      : pool_(*pool), counters_(*counters), helpers_(n_helpers) {}
   using Stores = std::array<std::unique_ptr<KvStore>, kParts>;
-  static absl::Status OpenStores(const Opener& open, std::shared_ptr<KvStoreCounters> counters,
-                                 Stores& stores);
+  static absl::Status OpenStores(const Source& source, Stores& stores);
   // Calls it with 0 to n_parts - 1, on the caller's thread and on others, and waits for all.
   // REQUIRES: 0 < n_parts <= kParts
   void InParts(size_t n_parts, absl::FunctionRef<void(size_t part)> call);
@@ -106,7 +109,7 @@ class KvTier {
                    const KvBlockName& name, const KvPool::Place& place);
 
   KvPool& pool_;
-  const std::shared_ptr<KvStoreCounters> counters_;
+  KvStoreCounters& counters_;         // the guard's, which the stores hold
   Stores save_stores_;                // of the save thread
   std::vector<Stores> fetch_stores_;  // of one fetch thread each
   BlockTimes read_times_;

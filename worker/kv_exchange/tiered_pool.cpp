@@ -20,16 +20,17 @@ struct Reading {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TieredPool>> TieredPool::Open(
-    kernels::Buffer memory, std::vector<KvPart> parts, const Openers& openers,
-    std::shared_ptr<KvStoreCounters> counters, size_t n_fetchers) {
+absl::StatusOr<std::unique_ptr<TieredPool>> TieredPool::Open(kernels::Buffer memory,
+                                                             std::vector<KvPart> parts,
+                                                             const Below& below,
+                                                             size_t n_fetchers) {
   std::unique_ptr<TieredPool> tiered(new TieredPool(std::move(memory), std::move(parts)));
   KvPool* const pool = &tiered->pool_;
-  if (openers.disk) {
-    SC_ASSIGN_OR_RETURN(tiered->disk_, KvTier::Open(pool, counters, openers.disk, n_fetchers));
+  if (below.disk.open) {
+    SC_ASSIGN_OR_RETURN(tiered->disk_, KvTier::Open(pool, below.disk, n_fetchers));
   }
-  if (openers.store) {
-    SC_ASSIGN_OR_RETURN(tiered->store_, KvTier::Open(pool, counters, openers.store, n_fetchers));
+  if (below.store.open) {
+    SC_ASSIGN_OR_RETURN(tiered->store_, KvTier::Open(pool, below.store, n_fetchers));
   }
   return tiered;
 }

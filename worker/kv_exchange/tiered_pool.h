@@ -21,9 +21,9 @@ namespace stagecoach::worker {
 class TieredPool {
  public:
   using Clock = KvTier::Clock;
-  // How each tier opens its store; empty: there is no such tier.
-  struct Openers {
-    KvTier::Opener disk, store;
+  // Without an opener, there is no such tier.
+  struct Below {
+    KvTier::Source disk, store;
   };
   // Where the values of a fetch came from; the others came from the store.
   struct Counts {
@@ -37,9 +37,7 @@ class TieredPool {
   // openers.
   static absl::StatusOr<std::unique_ptr<TieredPool>> Open(kernels::Buffer memory,
                                                           std::vector<KvPart> parts,
-                                                          const Openers& openers,
-                                                          std::shared_ptr<KvStoreCounters> counters,
-                                                          size_t n_fetchers);
+                                                          const Below& below, size_t n_fetchers);
 
   const KvPool& pool() const { return pool_; }
   // Null: there is none.

@@ -10,24 +10,34 @@ using std::chrono::seconds;
 
 const CircuitBreaker::Clock::time_point kStart{};
 
+// Whether the failure of a call opens the breaker.
+bool Fail(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
+  const auto round = breaker.Ask(now);
+  REQUIRE(round.has_value());
+  return breaker.Failed(*round, now);
+}
+
+bool Succeed(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
+  const auto round = breaker.Ask(now);
+  REQUIRE(round.has_value());
+  return breaker.Succeeded(*round);
+}
+
 void FailThrice(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
-  for (int i = 0; i < 3; ++i) {
-    CHECK(breaker.Allows(now));
-    breaker.Failed(now);
-  }
+  CHECK_FALSE(Fail(breaker, now));
+  CHECK_FALSE(Fail(breaker, now));
+  CHECK(Fail(breaker, now));
 }
 
 TEST_CASE("three failures in a row open it") {
   CircuitBreaker breaker({});
   for (int i = 0; i < 5; ++i) {
-    breaker.Failed(kStart);
-    breaker.Failed(kStart);
-    CHECK_FALSE(breaker.is_open());
-    breaker.Succeeded();
+    CHECK_FALSE(Fail(breaker, kStart));
+    CHECK_FALSE(Fail(breaker, kStart));
+    CHECK_FALSE(Succeed(breaker, kStart));
   }
   FailThrice(breaker, kStart);
-  CHECK(breaker.is_open());
-  CHECK_FALSE(breaker.Allows(kStart));
+  CHECK_FALSE(breaker.Ask(kStart));
 }
 
 TEST_CASE("it refuses for a second, then for twice as long each time, up to 30 seconds") {
@@ -36,24 +46,51 @@ TEST_CASE("it refuses for a second, then for twice as long each time, up to 30 s
   FailThrice(breaker, now);
   for (const int wait_s : {1, 2, 4, 8, 16, 30, 30}) {
     CAPTURE(wait_s);
-    CHECK_FALSE(breaker.Allows(now + seconds(wait_s) - milliseconds(1)));
+    CHECK_FALSE(breaker.Ask(now + seconds(wait_s) - milliseconds(1)));
     now += seconds(wait_s);
-    CHECK(breaker.Allows(now));
-    breaker.Failed(now);
-    CHECK_FALSE(breaker.Allows(now));
+    CHECK_FALSE(Fail(breaker, now));
+    CHECK_FALSE(breaker.Ask(now));
   }
 }
 
 TEST_CASE("a success closes it and resets its times") {
   CircuitBreaker breaker({});
   FailThrice(breaker, kStart);
-  breaker.Failed(kStart + seconds(1));
-  CHECK(breaker.Allows(kStart + seconds(3)));
-  breaker.Succeeded();
-  CHECK_FALSE(breaker.is_open());
+  Fail(breaker, kStart + seconds(1));
+  CHECK(Succeed(breaker, kStart + seconds(3)));
   FailThrice(breaker, kStart + seconds(3));
-  CHECK_FALSE(breaker.Allows(kStart + milliseconds(3'999)));
-  CHECK(breaker.Allows(kStart + seconds(4)));
+  CHECK_FALSE(breaker.Ask(kStart + milliseconds(3'999)));
+  CHECK(breaker.Ask(kStart + seconds(4)));
+}
+
+TEST_CASE("calls that fail at the same time count as one cause") {
+  CircuitBreaker breaker({});
+  for (int i = 0; i < 8; ++i) CHECK(breaker.Ask(kStart) == 0);
+  int n_opened = 0;
+  for (int i = 0; i < 8; ++i) n_opened += breaker.Failed(0, kStart) ? 1 : 0;
+  CHECK(n_opened == 1);
+  CHECK(breaker.Ask(kStart + seconds(1)));
+}
+
+TEST_CASE("one call at a time tries whether it works again") {
+  CircuitBreaker breaker({});
+  FailThrice(breaker, kStart);
+  const auto trial = breaker.Ask(kStart + seconds(1));
+  REQUIRE(trial.has_value());
+  CHECK_FALSE(breaker.Ask(kStart + seconds(100)));
+  CHECK(breaker.Succeeded(*trial));
+  CHECK(breaker.Ask(kStart + seconds(100)));
+}
+
+TEST_CASE("what became of calls from before a change says nothing") {
+  CircuitBreaker breaker({});
+  const auto early = breaker.Ask(kStart);
+  FailThrice(breaker, kStart);
+  CHECK_FALSE(breaker.Succeeded(*early));
+  CHECK_FALSE(breaker.Ask(kStart));
+  const auto trial = breaker.Ask(kStart + seconds(1));
+  breaker.Failed(*early, kStart + seconds(1));
+  CHECK(breaker.Succeeded(*trial));
 }
 
 }  // namespace

@@ -7,55 +7,59 @@
 
 namespace stagecoach::worker {
 
-absl::Status GuardedKvStore::Ask(Side& side) {
-  if (side.breaker.Allows(Clock::now())) return absl::OkStatus();
+absl::StatusOr<CircuitBreaker::Round> KvStoreGuard::Ask(Side& side, const std::string& name) {
+  const std::optional<CircuitBreaker::Round> round = side.breaker.Ask(Clock::now());
+  if (round.has_value()) return *round;
   counters_->n_refused += 1;
   return absl::UnavailableError(
-      fmt::format("{}: no {} for a while, because they fail", name(), side.what));
+      fmt::format("{}: no {} for a while, because they fail", name, side.what));
 }
 
-void GuardedKvStore::Tell(Side& side, const absl::Status& result) {
-  const bool was_open = side.breaker.is_open();
+void KvStoreGuard::Tell(Side& side, CircuitBreaker::Round round, const absl::Status& result,
+                        const std::string& name) {
   if (result.ok()) {
-    side.breaker.Succeeded();
-    if (was_open) spdlog::info("KV store {}: {} succeed again", name(), side.what);
+    if (side.breaker.Succeeded(round)) {
+      spdlog::info("KV store {}: {} succeed again", name, side.what);
+    }
     return;
   }
   counters_->n_errors += 1;
-  side.breaker.Failed(Clock::now());
-  if (was_open || !side.breaker.is_open()) return;
-  spdlog::warn("KV store {}: {} fail, so they are only tried now and then: {}", name(), side.what,
-               std::string(result.message()));
+  if (side.breaker.Failed(round, Clock::now())) {
+    spdlog::warn("KV store {}: {} fail, so they are only tried now and then: {}", name, side.what,
+                 std::string(result.message()));
+  }
 }
 
 absl::StatusOr<std::vector<std::optional<std::string>>> GuardedKvStore::Get(
     std::span<const KvKey> keys, Clock::time_point deadline) {
-  SC_RETURN_IF_ERROR(Ask(reads_));
+  SC_ASSIGN_OR_RETURN(const CircuitBreaker::Round round, guard_->Ask(guard_->reads, name()));
   auto values = store_->Get(keys, deadline);
-  Tell(reads_, values.status());
+  guard_->Tell(guard_->reads, round, values.status(), name());
   SC_RETURN_IF_ERROR(values.status());
+  KvStoreCounters& counters = guard_->counters();
   for (const std::optional<std::string>& value : *values) {
-    (value.has_value() ? counters_->n_hits : counters_->n_misses) += 1;
-    if (value.has_value()) counters_->read_bytes += value->size();
+    (value.has_value() ? counters.n_hits : counters.n_misses) += 1;
+    if (value.has_value()) counters.read_bytes += value->size();
   }
   return values;
 }
 
 absl::StatusOr<std::vector<bool>> GuardedKvStore::Has(std::span<const KvKey> keys,
                                                       Clock::time_point deadline) {
-  SC_RETURN_IF_ERROR(Ask(reads_));
+  SC_ASSIGN_OR_RETURN(const CircuitBreaker::Round round, guard_->Ask(guard_->reads, name()));
   auto found = store_->Has(keys, deadline);
-  Tell(reads_, found.status());
+  guard_->Tell(guard_->reads, round, found.status(), name());
   return found;
 }
 
 absl::Status GuardedKvStore::Put(std::span<const KvValue> values, Clock::time_point deadline) {
-  SC_RETURN_IF_ERROR(Ask(writes_));
+  SC_ASSIGN_OR_RETURN(const CircuitBreaker::Round round, guard_->Ask(guard_->writes, name()));
   const absl::Status status = store_->Put(values, deadline);
-  Tell(writes_, status);
+  guard_->Tell(guard_->writes, round, status, name());
   SC_RETURN_IF_ERROR(status);
-  for (const KvValue& value : values) counters_->written_bytes += value.bytes.size();
-  counters_->n_written += values.size();
+  KvStoreCounters& counters = guard_->counters();
+  for (const KvValue& value : values) counters.written_bytes += value.bytes.size();
+  counters.n_written += values.size();
   return absl::OkStatus();
 }
 

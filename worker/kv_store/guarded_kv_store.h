@@ -1,4 +1,4 @@
-// A store that counts, and that is left alone while it fails.
+// Stores that count, and that are left alone while they fail.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/kv_store/circuit_breaker.h"
 #include "worker/kv_store/kv_store.h"
 
@@ -27,18 +29,47 @@ struct KvStoreCounters {
   std::atomic<uint64_t> written_bytes{0};
 };
 
-// Without it, a store that does not answer would cost each call the time until its deadline. Reads
-// and writes are refused independently, because a full place can still be read. Logs when it begins
-// to refuse calls, and when they succeed again.
+// What the stores of a tier share, which one thread each uses: counters, and when to leave the tier
+// alone. Without the latter, one that does not answer would cost each call the time until its
+// deadline. Reads and writes are refused independently, because a full place can still be read.
+// Thread-safe.
+class KvStoreGuard {
+ public:
+  using Clock = CircuitBreaker::Clock;
+
+  struct Side {
+    const char* what;
+    CircuitBreaker breaker;
+  };
+
+  // REQUIRES: `counters` is not null.
+  explicit KvStoreGuard(std::shared_ptr<KvStoreCounters> counters,
+                        const CircuitBreaker::Options& options = {})
+      : reads{"reads", CircuitBreaker(options)},
+        writes{"writes", CircuitBreaker(options)},
+        counters_(std::move(counters)) {}
+
+  // UNAVAILABLE: the call is refused. Otherwise the caller makes it, and tells how it ended. `name`
+  // is the store's.
+  absl::StatusOr<CircuitBreaker::Round> Ask(Side& side, const std::string& name);
+  // Logs if this begins the time in which calls are refused, or ends it.
+  void Tell(Side& side, CircuitBreaker::Round round, const absl::Status& result,
+            const std::string& name);
+
+  KvStoreCounters& counters() const { return *counters_; }
+
+  Side reads, writes;
+
+ private:
+  const std::shared_ptr<KvStoreCounters> counters_;
+};
+
+// A store that counts, and that is left alone while the tier fails.
 class GuardedKvStore final : public KvStore {
  public:
   // REQUIRES: neither is null.
-  GuardedKvStore(std::shared_ptr<KvStore> store, std::shared_ptr<KvStoreCounters> counters,
-                 const CircuitBreaker::Options& options = {})
-      : store_(std::move(store)),
-        counters_(std::move(counters)),
-        reads_{"reads", CircuitBreaker(options)},
-        writes_{"writes", CircuitBreaker(options)} {}
+  GuardedKvStore(std::shared_ptr<KvStore> store, std::shared_ptr<KvStoreGuard> guard)
+      : store_(std::move(store)), guard_(std::move(guard)) {}
 
   std::string name() const override { return store_->name(); }
   // UNAVAILABLE also if the call is refused.
@@ -49,17 +80,8 @@ class GuardedKvStore final : public KvStore {
   absl::Status Put(std::span<const KvValue> values, Clock::time_point deadline) override;
 
  private:
-  struct Side {
-    const char* what;
-    CircuitBreaker breaker;
-  };
-
-  absl::Status Ask(Side& side);
-  void Tell(Side& side, const absl::Status& result);
-
   const std::shared_ptr<KvStore> store_;
-  const std::shared_ptr<KvStoreCounters> counters_;
-  Side reads_, writes_;
+  const std::shared_ptr<KvStoreGuard> guard_;
 };
 
 }  // namespace stagecoach::worker

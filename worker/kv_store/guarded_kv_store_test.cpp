@@ -48,15 +48,17 @@ class ToyStore final : public KvStore {
 
 struct Guarded {
   explicit Guarded(std::chrono::milliseconds wait)
-      : store(std::unique_ptr<KvStore>(toy), counters,
-              {.n_failures = 3, .first_wait = wait, .longest_wait = wait}) {}
+      : guard(std::make_shared<KvStoreGuard>(
+            counters,
+            CircuitBreaker::Options{.n_failures = 3, .first_wait = wait, .longest_wait = wait})) {}
 
   absl::Status Get() { return store.Get(kKeys, kAnyTime).status(); }
   absl::Status Put() { return store.Put(kValues, kAnyTime); }
 
-  ToyStore* const toy = new ToyStore;  // `store` owns it
+  const std::shared_ptr<ToyStore> toy = std::make_shared<ToyStore>();
   const std::shared_ptr<KvStoreCounters> counters = std::make_shared<KvStoreCounters>();
-  GuardedKvStore store;
+  const std::shared_ptr<KvStoreGuard> guard;
+  GuardedKvStore store{toy, guard};
 };
 
 TEST_CASE("values and bytes are counted") {
@@ -85,6 +87,17 @@ TEST_CASE("a store that fails is left alone") {
   CHECK(guarded.counters->n_errors == 3);
   CHECK(guarded.counters->n_refused == 4);
   CHECK(guarded.counters->n_hits + guarded.counters->n_misses == 0);
+}
+
+TEST_CASE("one thread's failures keep the others' calls away, too") {
+  Guarded guarded(std::chrono::hours(1));
+  GuardedKvStore other(guarded.toy, guarded.guard);
+  guarded.toy->get_status = absl::UnavailableError("away");
+  CHECK(guarded.Get() == guarded.toy->get_status);
+  CHECK(other.Has(kKeys, kAnyTime).status() == guarded.toy->get_status);
+  CHECK(guarded.Get() == guarded.toy->get_status);
+  CHECK_FALSE(other.Get(kKeys, kAnyTime).ok());
+  CHECK(guarded.toy->n_gets == 3);
 }
 
 TEST_CASE("a full store is still read") {
