@@ -27,7 +27,8 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
                  "replica, then those of the next one, and so on (default: 0,1,2,...)")
       ->type_name("N,N...")
       ->delimiter(',')
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(ZeroOrMore());
   FlagTable table(app);
   DeclareWorkerFlags(table, options.worker);
   app.get_option("--disturb")->group("");

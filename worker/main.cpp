@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "common/fd_store/fd_packet.h"
 #include "common/fd_store/fd_store_client.h"
+#include "common/flags/checks.h"
 #include "common/flags/flag_table.h"
 #include "common/flags/internal_flags.h"
 #include "common/flags/observation_flags.h"
@@ -300,12 +301,12 @@ int Main(int argc, char** argv) {
   app.add_option("--device", flags.device, "Compute device: cpu, cuda or cuda:N")
       ->capture_default_str();
   app.add_option("--threads", flags.n_threads, "Compute threads; 0: one per core")
-      ->check(CLI::Range(0, 1024))
+      ->check(Between(0, 1024))
       ->capture_default_str();
   app.add_option("--numa-node", flags.numa_node,
                  "NUMA node whose cores and memory are used; -1: all cores, with memory "
                  "interleaved over all nodes")
-      ->check(CLI::Range(-1, 1023))
+      ->check(Between(-1, 1023))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level,
                  "Least severe level to log: trace, debug, info, warning or error")

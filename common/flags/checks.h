@@ -4,10 +4,29 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <concepts>
 #include <cstddef>
 #include <string>
 
 namespace stagecoach {
+
+// "'1.5' is not a whole number", "99999999999 is too large" for T. Which negative numbers are wrong
+// is said by the other checks.
+template <std::integral T>
+CLI::Validator WholeNumber() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const std::string digits = text.starts_with('-') ? text.substr(1) : text;
+        if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) {
+          return fmt::format("'{}' is not a whole number", text);
+        }
+        T value{};
+        return digits != text || CLI::detail::lexical_cast(text, value)
+                   ? ""
+                   : fmt::format("{} is too large", text);
+      },
+      "");
+}
 
 // "must be more than 0, not -3"
 inline CLI::Validator MoreThanZero() {
@@ -39,8 +58,10 @@ CLI::Validator Between(T least, T most) {
   return CLI::Validator(
       [least, most](const std::string& text) {
         T value{};
-        if (!CLI::detail::lexical_cast(text, value))
-          return fmt::format("'{}' is not a number", text);
+        if (!CLI::detail::lexical_cast(text, value)) {
+          return fmt::format("'{}' is not a {}", text,
+                             std::integral<T> ? "whole number" : "number");
+        }
         return value >= least && value <= most
                    ? ""
                    : fmt::format("must be from {} to {}, not {}", least, most, text);

@@ -20,7 +20,10 @@ CLI::Option* FlagTable::Add(const std::string& name, std::vector<std::string>& v
 CLI::Option* FlagTable::Add(const std::string& name, std::vector<uint32_t>& values,
                             const std::string& help) {
   Remember([name, &values] { return Args{name, fmt::format("{}", fmt::join(values, ","))}; });
-  return app_.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+  return app_.add_option(name, values, help)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(WholeNumber<uint32_t>());
 }
 
 CLI::Option* FlagTable::AddSize(const std::string& name, FlagValue<uint64_t> bytes,
@@ -42,6 +45,7 @@ CLI::Option* FlagTable::AddSeconds(const std::string& name, std::chrono::seconds
   return app_
       .add_option_function<uint32_t>(
           name, [&value](uint32_t seconds) { value = std::chrono::seconds(seconds); }, help)
+      ->check(WholeNumber<uint32_t>())
       ->type_name("S")
       ->default_str(fmt::format("{}", value.count()));
 }

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/flags/checks.h"
+
 namespace stagecoach {
 
 // What a flag fills: a variable, or a field of a message.
@@ -55,7 +57,10 @@ class FlagTable {
   CLI::Option* Add(const std::string& name, FlagValue<T> value, const std::string& help) {
     const auto text = [get = value.get] { return fmt::format("{}", get()); };
     Remember([name, text] { return Args{name, text()}; });
-    return app_.add_option_function<T>(name, value.set, help)->default_function(text);
+    CLI::Option* const option =
+        app_.add_option_function<T>(name, value.set, help)->default_function(text);
+    if constexpr (std::integral<T>) option->check(WholeNumber<T>());
+    return option;
   }
   template <typename T>
     requires std::integral<T> || std::floating_point<T> || std::same_as<T, std::string>

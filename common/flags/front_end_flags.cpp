@@ -65,30 +65,30 @@ void DeclareHttpLimits(FlagTable& table, HttpLimitFlags& limits) {
            "Maximum number of HTTP connections, and so HTTP streams, that are open at the "
            "same time; more are refused")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(MoreThanZero())
       ->capture_default_str();
   table
       .Add("--http-max-client-connections", limits.max_client_connections,
            "Maximum number of HTTP connections from one client address. A proxy in front of "
            "the server counts as one client: raise it there")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(MoreThanZero())
       ->capture_default_str();
   table
       .AddSeconds("--http-timeout", limits.header_timeout,
                   "Timeout in seconds for an HTTP client to begin a request, to send its header, "
                   "and to take some of its answer. The body may take twice as long")
-      ->check(CLI::PositiveNumber);
+      ->check(MoreThanZero());
   table
       .AddSeconds("--http-idle-timeout", limits.idle_timeout,
                   "Seconds for which an idle HTTP connection is kept open between two requests. It "
                   "must be longer than that of a proxy in front of the server")
-      ->check(CLI::PositiveNumber);
+      ->check(MoreThanZero());
   table
       .AddSeconds("--sse-keep-alive-interval", limits.keep_alive_interval,
                   "Seconds of silence after which an HTTP stream sends a comment, so that proxies "
                   "do not close a waiting stream; 0 disables it")
-      ->check(CLI::Range(0.0, 86'400.0));
+      ->check(Between(0.0, 86'400.0));
 }
 
 void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
@@ -96,7 +96,7 @@ void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
       .AddSeconds("--resume-time", limits.keep,
                   "Seconds for which a resumable stream keeps running and is stored while no "
                   "client reads it; 0: streams are not resumable")
-      ->check(CLI::Range(0.0, 86'400.0));
+      ->check(Between(0.0, 86'400.0));
   table.AddSize("--resume-memory", limits.max_bytes,
                 "Memory for the stored output of all resumable streams together [64MiB]");
   table
@@ -104,7 +104,7 @@ void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
            "Maximum number of resumable streams at the same time, including ended ones that "
            "are still stored")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(MoreThanZero())
       ->capture_default_str();
 }
 
@@ -113,7 +113,7 @@ void DeclareResponseLimits(FlagTable& table, ResponseLimits& limits) {
       .AddSeconds("--response-time", limits.keep,
                   "Seconds since its last use for which a response of /v1/responses can be "
                   "continued by its id; 0: responses are not kept")
-      ->check(CLI::Range(0.0, 2'592'000.0));
+      ->check(Between(0.0, 2'592'000.0));
   table.AddSize("--response-memory", limits.max_bytes,
                 "Memory for all kept responses and their conversations [64MiB]");
 }

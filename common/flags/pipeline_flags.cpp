@@ -46,7 +46,7 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
       .Add("--layer-split", flags.load.layer_split,
            "Number of layers of each stage, such as 3,5 (default: balanced)")
       ->type_name("N,N...")
-      ->check(CLI::PositiveNumber);
+      ->check(MoreThanZero());
   table
       .AddChoice("--measure-stages", flags.load.measure_stages, kMeasureStages,
                  "Measure speed and memory of each stage's device before layers are balanced, so "
@@ -77,7 +77,7 @@ void DeclareMemoryFlags(FlagTable& table, Config& config) {
            "Share of a GPU's memory that its worker may use for weights, scratch memory and "
            "KV cache; ignored on CPUs")
       ->type_name("F")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(Between(0.01, 1.0))
       ->capture_default_str();
   table
       .Add("--kv-store", Field(config, &Config::kv_store, &Config::set_kv_store),
@@ -104,14 +104,14 @@ void DeclareMemoryFlags(FlagTable& table, Config& config) {
            "Maximum number of sequences that run at the same time (default: 256; on several GPUs "
            "the larger of 1024 and 256 per stage)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(MoreThanZero());
   table
       .Add("--max-batched-tokens",
            Field(config, &Config::max_batched_tokens, &Config::set_max_batched_tokens),
            "Maximum number of tokens in one step, up to 262144 (default: 512; on GPUs 8192). "
            "More speeds up prefill, but other requests wait longer for their next token")
       ->type_name("N")
-      ->check(CLI::Range(1, 262'144));
+      ->check(Between(1, 262'144));
   table
       .Add("--prefill-chunk",
            Field(config, &Config::max_prefill_chunk, &Config::set_max_prefill_chunk),
@@ -135,6 +135,7 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
            "Maximum number of prompt tokens of all waiting requests together; each choice of "
            "a request counts. More are refused, unless nothing else waits")
       ->type_name("N")
+      ->check(ZeroOrMore())
       ->capture_default_str();
   table.AddSize(
       "--request-memory", flags.request_memory_bytes,
@@ -166,7 +167,8 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
            "Groups into which the running sequences are divided for decoding, so that all stages "
            "work at the same time. If there are several, one more is used while prompts fill the "
            "steps (default: one per stage; 1 if the stages share their cores)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(ZeroOrMore());
   table.Add("--preempt-every", scheduler.preempt_every, "")->group("")->check(ZeroOrMore());
 }
 
@@ -177,18 +179,18 @@ void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
           "Seconds without a sign of life from a stage, or without the end of an overdue "
           "step, after which the stage is lost. Stalls are logged at once, and `serve` replaces "
           "a stage at once that would never go on")
-      ->check(CLI::Range(1, 86'400));
+      ->check(Between(1, 86'400));
   table
       .AddSeconds("--recovery-limit", flags.recovery_limit,
                   "Seconds for the replacement of a lost stage to answer at the same address. "
                   "Running requests wait and then go on. After that time, or with 0 at once, they "
                   "end with an error that names the stage")
-      ->check(CLI::Range(0, 86'400));
+      ->check(Between(0, 86'400));
   table
       .AddSeconds("--load-stall-limit", flags.load.load_stall_limit,
                   "Seconds without progress of a worker's load, for example if a file system does "
                   "not answer, after which the start ends with an error that names the file")
-      ->check(CLI::Range(1, 86'400));
+      ->check(Between(1, 86'400));
 }
 
 }  // namespace
@@ -248,7 +250,7 @@ void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags) {
       .Add("--trace-sample-ratio", flags.trace_sample_ratio,
            "Share of the requests without a traceparent that are traced")
       ->type_name("F")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(Between(0.0, 1.0))
       ->capture_default_str();
 }
 

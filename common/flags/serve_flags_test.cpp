@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <set>
 
 #include "common/flags/flag_table.h"
 #include "common/flags/worker_flags.h"
@@ -158,6 +159,66 @@ TEST_CASE("The launcher passes every worker flag on to the workers") {
 
 TEST_CASE("A size accepts a unit") {
   CHECK(Parse({"--kv-memory", "2MiB"}).load.config.kv_memory_bytes() == 2 << 20);
+}
+
+// What somebody reads who gives the flag a wrong value; empty: the value is accepted.
+template <typename Flags>
+std::string Complaint(void (*declare)(FlagTable&, Flags&), const std::string& name,
+                      const std::string& value) {
+  Flags flags;
+  CLI::App app;
+  FlagTable table(app);
+  declare(table, flags);
+  try {
+    app.parse(std::vector<std::string>{value, name});
+    return "";
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+}
+
+template <typename Flags>
+void CheckComplaints(void (*declare)(FlagTable&, Flags&)) {
+  Flags flags;
+  CLI::App app;
+  FlagTable table(app);
+  declare(table, flags);
+  for (const CLI::Option* option : app.get_options()) {
+    const bool has_value = option->get_items_expected_max() > 0;
+    const bool is_hidden = option->get_group().empty();
+    if (!has_value || is_hidden) continue;
+    const std::string name = "--" + option->get_lnames().front();
+    const std::set<std::string> of_numbers = {"N", "N,N...", "S", "F", "SEED"};
+    for (const char* value : {"-1", "x", "1.5", "1e300", "99999999999"}) {
+      const std::string complaint = Complaint(declare, name, value);
+      INFO(name << ' ' << value << ": " << complaint);
+      CHECK(complaint.size() < 150);
+      CHECK(complaint.find("Could not convert") == std::string::npos);
+      CHECK((complaint.empty() || complaint.starts_with(name)));
+    }
+    INFO(name);
+    if (!of_numbers.contains(option->get_type_name())) continue;
+    CHECK(!Complaint(declare, name, "-1").empty());
+    CHECK(!Complaint(declare, name, "x").empty());
+  }
+}
+
+TEST_CASE("What is said about a wrong value can be read") {
+  CheckComplaints(DeclarePipelineFlags);
+  CheckComplaints(DeclareFrontEndFlags);
+  CheckComplaints(DeclareWorkerFlags);
+  CHECK(Complaint(DeclarePipelineFlags, "--max-sequences", "0") ==
+        "--max-sequences: must be more than 0, not 0");
+  CHECK(Complaint(DeclarePipelineFlags, "--max-sequences", "1.5") ==
+        "--max-sequences: '1.5' is not a whole number");
+  CHECK(Complaint(DeclarePipelineFlags, "--max-sequences", "99999999999") ==
+        "--max-sequences: 99999999999 is too large");
+  CHECK(Complaint(DeclarePipelineFlags, "--layer-split", "3,0") ==
+        "--layer-split: must be more than 0, not 0");
+  CHECK(Complaint(DeclarePipelineFlags, "--stall-limit", "0") ==
+        "--stall-limit: must be from 1 to 86400, not 0");
+  CHECK(Complaint(DeclareFrontEndFlags, "--resume-time", "-1") ==
+        "--resume-time: must be from 0 to 86400, not -1");
 }
 
 TEST_CASE("Invalid flag values are refused") {

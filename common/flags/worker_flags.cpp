@@ -56,6 +56,7 @@ void DeclareWorkerFlags(FlagTable& table, WorkerFlags& flags) {
            "For tests on a GPU: seed of random delays on every stream; unwritten memory, KV "
            "blocks and link slots are filled with NaN. 0: off")
       ->type_name("SEED")
+      ->check(ZeroOrMore())
       ->capture_default_str();
 }
 
