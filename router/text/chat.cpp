@@ -109,10 +109,10 @@ std::optional<v1::ChatRequest> WithoutLateSystem(const v1::ChatRequest& request)
 absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request,
                                       std::optional<int64_t> unix_s) {
   if (model.chat_template == nullptr) {
-    return absl::InvalidArgumentError(
-        fmt::format("messages: {} has no chat template; use Generate, or start the server with "
-                    "--chat-template FILE",
-                    model.name));
+    return absl::InvalidArgumentError(fmt::format(
+        "messages: {} has no chat template; use /v1/completions, or Generate over gRPC, "
+        "or start the server with --chat-template FILE",
+        model.name));
   }
   SC_ASSIGN_OR_RETURN(const TextMemory memory,
                       TextMemory::Reserve(model, "messages", request.ByteSizeLong()));

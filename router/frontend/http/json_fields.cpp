@@ -200,10 +200,13 @@ std::optional<bool> JsonFields::Bool(std::string_view name) {
 std::optional<double> JsonFields::Number(std::string_view name) {
   const json::value* value = Any(name);
   if (value == nullptr) return std::nullopt;
-  if (value->is_double()) return value->get_double();
-  if (value->is_int64()) return static_cast<double>(value->get_int64());
-  if (value->is_uint64()) return static_cast<double>(value->get_uint64());
-  Refuse(name, fmt::format("must be a number, not {}", KindName(*value)));
+  if (!value->is_number()) {
+    Refuse(name, fmt::format("must be a number, not {}", KindName(*value)));
+    return std::nullopt;
+  }
+  const auto number = value->to_number<double>();
+  if (std::abs(number) <= std::numeric_limits<float>::max()) return number;
+  Refuse(name, fmt::format("{} is too {}", NumberText(*value), number < 0 ? "small" : "large"));
   return std::nullopt;
 }
 

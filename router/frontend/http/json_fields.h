@@ -32,6 +32,7 @@ class JsonFields {
       : object_(object), path_(std::move(path)) {}
 
   std::optional<bool> Bool(std::string_view name);
+  // Within the range of a float, which the fields of messages are.
   std::optional<double> Number(std::string_view name);
   // The error message omits a bound that is only the type's limit; other code checks the real
   // range.

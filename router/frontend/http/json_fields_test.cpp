@@ -49,6 +49,19 @@ TEST_CASE("a lone surrogate and a byte order mark have their own errors") {
   CHECK(ParseObject(R"({"a": "\ud83d\ude00"})").ok());
 }
 
+TEST_CASE("a number that no float holds is refused as it was written") {
+  const auto object = ParseObject(R"({"a": 1e308, "b": -1e308, "c": 3e38})");
+  REQUIRE(object.ok());
+  const auto problem = [&object](const char* name) {
+    JsonFields fields(*object);
+    CHECK_FALSE(fields.Number(name));
+    return std::string(fields.status().message());
+  };
+  CHECK(problem("a") == "a: 1e+308 is too large");
+  CHECK(problem("b") == "b: -1e+308 is too small");
+  CHECK(JsonFields(*object).Number("c") == 3e38);
+}
+
 TEST_CASE("the error shows a number out of range as people write it") {
   const auto problem = [](const char* value, int64_t low, int64_t high) {
     const auto object = ParseObject(std::string(R"({"a": )") + value + "}");

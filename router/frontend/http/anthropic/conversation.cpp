@@ -63,8 +63,14 @@ void RefuseType(JsonFields& block, const std::string& type) {
 // path and the type.
 template <typename Read>
 void ReadBlocks(JsonFields& fields, const std::string& path, const char* name, Read read) {
-  const json::array* blocks = fields.Array(name);
-  for (size_t i = 0; blocks != nullptr && i < blocks->size(); ++i) {
+  const json::value* value = fields.Any(name);
+  if (value == nullptr) return;
+  const json::array* blocks = value->if_array();
+  if (blocks == nullptr) {
+    return fields.Refuse(
+        name, fmt::format("must be a string or an array of blocks, not {}", KindName(*value)));
+  }
+  for (size_t i = 0; i < blocks->size(); ++i) {
     const std::string place = fmt::format("{}[{}]", name, i);
     const json::object* block = (*blocks)[i].if_object();
     if (block == nullptr) return fields.Refuse(place, "must be an object");

@@ -232,6 +232,8 @@ TEST_CASE("a message request's problems name the field") {
   CHECK(MessagesProblem(R"("thinking": {"type": "on"})").starts_with("thinking.type: "));
   CHECK(MessagesProblem(R"("stop_sequences": [1])") ==
         "stop_sequences[0]: must be a string, not a number");
+  CHECK(MessagesProblem(R"("system": 5)") ==
+        "system: must be a string or an array of blocks, not a number");
   CHECK(MessagesProblem(R"("system": [{"type": "image"}])").starts_with("system[0].type: 'image'"));
   CHECK(ContentProblem("user", R"({"type": "text", "text": "x"}, {"type": "image"})") ==
         "messages[0].content[1].type: 'image' is not supported: this server accepts only text");

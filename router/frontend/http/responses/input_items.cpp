@@ -141,9 +141,13 @@ void ReadInput(JsonFields& fields, v1::ChatRequest& chat) {
     message.set_content(std::string(input->get_string()));
     return;
   }
-  const json::array* items = fields.Array("input");
+  const json::array* items = input->if_array();
+  if (items == nullptr) {
+    return fields.Refuse(
+        "input", fmt::format("must be a string or an array of items, not {}", KindName(*input)));
+  }
   InputReader reader(chat);
-  for (size_t i = 0; items != nullptr && i < items->size(); ++i) {
+  for (size_t i = 0; i < items->size(); ++i) {
     const json::object* item = (*items)[i].if_object();
     if (item == nullptr) return fields.Refuse(fmt::format("input[{}]", i), "must be an object");
     const std::string path = fmt::format("input[{}].", i);

@@ -168,7 +168,8 @@ TEST_CASE("the choice of tools, the form of the answer and what it repeats") {
 
 TEST_CASE("a response request's problems name the field") {
   CHECK(ResponsesProblem("") == "input: is missing");
-  CHECK(ResponsesProblem(R"("input": 5)") == "input: must be an array, not a number");
+  CHECK(ResponsesProblem(R"("input": 5)") ==
+        "input: must be a string or an array of items, not a number");
   CHECK(ResponsesProblem(R"("input": "x", "background": true)").starts_with("background: "));
   CHECK(ResponsesProblem(R"("input": "x", "conversation": "c")").starts_with("conversation: "));
   CHECK(ResponsesProblem(R"("input": "x", "prompt": {"id": "p"})").starts_with("prompt: "));
