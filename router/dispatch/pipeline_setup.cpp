@@ -430,6 +430,24 @@ uint64_t KvBytes(const KvPlan& kv, const v1::MemoryReport& memory) {
   return bytes;
 }
 
+// FAILED_PRECONDITION: the worker, which holds the layers of `stage`, cannot go on where the one
+// before it ended.
+absl::Status CheckReplacement(const Worker& worker, const KvPlan& kv, const PipelineStage& stage) {
+  const auto refuse = [&worker](std::string_view why) {
+    return absl::FailedPreconditionError(fmt::format("{}: its replacement {}", worker.name, why));
+  };
+  if (KvBytes(kv, worker.memory) != stage.kv_bytes) {
+    return refuse("has KV blocks of another size: run the same version on all workers");
+  }
+  const std::string& id = worker.memory.layers_id();
+  if (!id.empty() && !stage.layers_id.empty() && id != stage.layers_id) {
+    return refuse(
+        "read other weights, because the model's files have changed since the start: to serve the "
+        "new ones, start all stages again");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options,
@@ -494,6 +512,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
          .weights = {worker.memory.weights().begin(), worker.memory.weights().end()},
          .numerics = d.numerics(),
+         .layers_id = worker.memory.layers_id(),
          .layers = layers[worker.stage],
          .largest_step = std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms()),
          .kv_bytes = KvBytes(pipeline.kv, worker.memory)});
@@ -533,12 +552,7 @@ absl::StatusOr<RestoredPipeline> RestorePipeline(const ModelSpec& spec,
   SC_RETURN_IF_ERROR(Load(spec, options, requests, workers, stop));
   enter(RecoveryPhase::kJoin);
   for (const Worker& worker : workers) {
-    if (KvBytes(pipeline.kv, worker.memory) != pipeline.stages[worker.stage].kv_bytes) {
-      return absl::FailedPreconditionError(
-          fmt::format("{}: its replacement has KV blocks of another size: run the same version on "
-                      "all workers",
-                      worker.name));
-    }
+    SC_RETURN_IF_ERROR(CheckReplacement(worker, pipeline.kv, pipeline.stages[worker.stage]));
   }
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
   SC_RETURN_IF_ERROR(Join(lease, pipeline.kv, workers, stop));

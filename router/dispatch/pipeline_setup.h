@@ -38,7 +38,8 @@ struct PipelineStage {
   std::string address;
   std::string device;                       // "cpu: AMD EPYC ..., AVX2"
   std::map<std::string, uint64_t> weights;  // bytes by encoding
-  std::string numerics;  // of its worker; a replacement must have the same. Empty: unknown
+  // Of its worker; a replacement must have the same. Empty: unknown.
+  std::string numerics, layers_id;
   LayerRange layers;
   // Duration of the largest step, measured during the load.
   std::chrono::duration<double, std::milli> largest_step{0};

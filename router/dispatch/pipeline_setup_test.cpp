@@ -241,6 +241,26 @@ TEST_CASE("with a KV store, all stages and replacements hold layers of one check
   CHECK(absl::IsFailedPrecondition(restore(&without)));
 }
 
+TEST_CASE("a replacement that read other weights takes no stage's place") {
+  FakeStage first({.layers_id = "a"}), last({.layers_id = "b"}), same({.layers_id = "b"}),
+      other({.layers_id = "c"}), older;
+  PipelineOptions options = Options({&first, &last});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  const auto restore = [&](const FakeStage& replacement) {
+    options.addresses[1] = replacement.address();
+    return RestorePipeline(Spec(), options, *pipeline, pipeline->lease.epoch(),
+                           std::chrono::seconds(10), {}, kNoPhases)
+        .status();
+  };
+  CHECK(restore(same).ok());
+  CHECK(restore(older).ok());
+  const absl::Status refused = restore(other);
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(refused.message().find(other.address()) != absl::string_view::npos);
+  CHECK(refused.message().find("files have changed") != absl::string_view::npos);
+}
+
 TEST_CASE("a replacement is asked for the numerics of the worker whose place it takes") {
   FakeStage lost({.numerics = "cpu-1 AVX2"}), replacement({.numerics = "cpu-1 AVX-512"});
   const auto pipeline = SetUpPipeline(Spec(), Options({&lost}));

@@ -1,5 +1,6 @@
 """A stage is lost while streams run: another process takes its place, and every stream goes on as if nothing had been."""
 import os
+import shutil
 import signal
 import urllib.request
 
@@ -97,6 +98,28 @@ def test_a_stage_that_does_not_come_back_ends_the_pipeline():
     with pytest.raises(grpc.RpcError) as error:
         list(stream)
     assert "stage 1" in error.value.details()
+    cluster.assert_nothing_left()
+
+
+def test_replaced_files_of_a_model_end_the_pipeline(tmp_path):
+    """The replacement would read another model's layers, and every stream would go on with wrong tokens."""
+    model = shutil.copytree(DEMO_MODEL, tmp_path / "model")
+    cluster = Cluster(model, 2)
+    cluster.start()
+    stream = cluster.stub.Generate(PLAIN, timeout=60)
+    next(stream)
+    weights = model / "model.safetensors"
+    content = weights.read_bytes()
+    n_header = 8 + int.from_bytes(content[:8], "little")
+    update = tmp_path / "update"
+    update.write_bytes(content[:n_header] + bytes(len(content) - n_header))
+    update.replace(weights)
+    os.kill(pids(cluster)[1][1], signal.SIGKILL)
+    with pytest.raises(grpc.RpcError) as error:
+        list(stream)
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert "stage 1" in error.value.details() and "files have changed" in error.value.details()
+    assert cluster.process.wait(timeout=60) == 1
     cluster.assert_nothing_left()
 
 

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/check.h"
 #include "common/mapped_file.h"
 #include "common/status.h"
@@ -64,9 +68,26 @@ void AddSamples(std::span<const std::byte> values, Digest& digest) {
   }
 }
 
-absl::Status AddWeights(const std::string& path, Digest& digest) {
+// The layer of a tensor, by its name: "model.layers.3.mlp.experts.5.up_proj.weight" is of layer 3.
+std::optional<uint32_t> LayerOf(std::string_view name) {
+  while (true) {
+    const std::string_view word = name.substr(0, name.find('.'));
+    uint32_t layer = 0;
+    const auto [end, error] = std::from_chars(word.begin(), word.end(), layer);
+    if (error == std::errc() && end == word.end()) return layer;
+    if (word.size() == name.size()) return std::nullopt;
+    name.remove_prefix(word.size() + 1);
+  }
+}
+
+using Wanted = absl::FunctionRef<bool(std::string_view name)>;
+
+bool All(std::string_view /*name*/) { return true; }
+
+absl::Status AddWeights(const std::string& path, Wanted wanted, Digest& digest) {
   SC_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(path));
   std::vector<std::string> names = files.Names();
+  std::erase_if(names, [&](const std::string& name) { return !wanted(name); });
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) {
     const CheckpointFiles::Found found = files.FindExact(name);
@@ -89,15 +110,14 @@ absl::Status AddAdapter(const std::string& dir, Digest& digest) {
   SC_RETURN_IF_ERROR(AddFile(folder / "adapter_config.json", UINT64_MAX, digest));
   for (const char* name : {"adapter_model.safetensors", "adapter_model.bin"}) {
     if (std::error_code error; std::filesystem::exists(folder / name, error)) {
-      return AddWeights(folder / name, digest);
+      return AddWeights(folder / name, All, digest);
     }
   }
   return absl::OkStatus();  // the checkpoint has its tensors
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> CheckpointId(const CheckpointOptions& options, bool has_weights) {
+absl::StatusOr<std::string> IdOf(const CheckpointOptions& options, bool has_weights,
+                                 Wanted wanted) {
   Digest digest;
   const std::filesystem::path path(options.model_path);
   if (std::error_code error; std::filesystem::is_directory(path, error)) {
@@ -105,10 +125,24 @@ absl::StatusOr<std::string> CheckpointId(const CheckpointOptions& options, bool 
   } else {
     SC_RETURN_IF_ERROR(AddFile(path, kMostMetadata, digest));
   }
-  if (has_weights) SC_RETURN_IF_ERROR(AddWeights(options.model_path, digest));
+  if (has_weights) SC_RETURN_IF_ERROR(AddWeights(options.model_path, wanted, digest));
   if (!options.adapter_dir.empty()) SC_RETURN_IF_ERROR(AddAdapter(options.adapter_dir, digest));
   if (options.quantize_to) digest.Add(EncodingName(*options.quantize_to));
   return digest.End();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> CheckpointId(const CheckpointOptions& options, bool has_weights) {
+  return IdOf(options, has_weights, All);
+}
+
+absl::StatusOr<std::string> LayersId(const CheckpointOptions& options, bool has_weights,
+                                     uint32_t first_layer, uint32_t n_layers) {
+  return IdOf(options, has_weights, [=](std::string_view name) {
+    const std::optional<uint32_t> layer = LayerOf(name);
+    return !layer || (*layer >= first_layer && *layer - first_layer < n_layers);
+  });
 }
 
 }  // namespace stagecoach::worker

@@ -1,6 +1,7 @@
 // Tells checkpoints apart without reading all of their weights.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,5 +16,10 @@ namespace stagecoach::worker {
 // has_weights: false if the weights are made up (--load-format dummy). Errors as of
 // CheckpointFiles::Open.
 absl::StatusOr<std::string> CheckpointId(const CheckpointOptions& options, bool has_weights);
+
+// As CheckpointId, but of a range of layers, and of the weights that belong to none: it reads
+// little after these layers were loaded.
+absl::StatusOr<std::string> LayersId(const CheckpointOptions& options, bool has_weights,
+                                     uint32_t first_layer, uint32_t n_layers);
 
 }  // namespace stagecoach::worker

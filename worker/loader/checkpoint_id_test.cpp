@@ -1,7 +1,10 @@
 #include "worker/loader/checkpoint_id.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <string>
+#include <string_view>
 
 #include "common/temp_dir.h"
 #include "worker/loader/test_checkpoint.h"
@@ -62,6 +65,31 @@ TEST_CASE("quantizing gives another id, also of made-up weights") {
     CHECK(*int4 != plain);
     CHECK(*int4 != *int8);
   }
+}
+
+TEST_CASE("the id of layers depends on them and on what belongs to none") {
+  constexpr const char* kNames[] = {"embed.weight", "layers.0.experts.2.w", "layers.1.w",
+                                    "layers.2.experts.0.w"};
+  const auto id_of_layer_1 = [&](std::string_view changed) {
+    std::string header, weights;
+    for (const char* name : kNames) {
+      header +=
+          fmt::format(R"({}"{}": {{"dtype": "F32", "shape": [16], "data_offsets": [{}, {}]}})",
+                      header.empty() ? "" : ", ", name, weights.size(), weights.size() + 64);
+      weights += std::string(64, name == changed ? 'v' : 'w');
+    }
+    TempDir dir;
+    dir.Write("config.json", "{}");
+    dir.Write("model.safetensors", SafetensorsText("{" + header + "}", weights));
+    const auto id = LayersId({dir.path()}, /*has_weights=*/true, /*first_layer=*/1, 1);
+    REQUIRE(id.ok());
+    return *id;
+  };
+  const std::string id = id_of_layer_1("");
+  CHECK(id_of_layer_1("layers.0.experts.2.w") == id);
+  CHECK(id_of_layer_1("layers.2.experts.0.w") == id);
+  CHECK(id_of_layer_1("layers.1.w") != id);
+  CHECK(id_of_layer_1("embed.weight") != id);
 }
 
 TEST_CASE("without weights there is no id, and the error names what is missing") {

@@ -143,12 +143,13 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   report.set_load_ms(load_ms);
   report.set_kv_dtype(config.kv_dtype());
   report.set_hidden_dtype(config.hidden_dtype());
+  const CheckpointOptions checkpoint(request.model_dir(), config.adapter_dir(), QuantizeTo(config));
+  const bool has_weights = config.load_format() != v1::LOAD_FORMAT_DUMMY;
   if (Exchange() != nullptr) {
-    SC_ASSIGN_OR_RETURN(
-        *report.mutable_checkpoint_id(),
-        CheckpointId({request.model_dir(), config.adapter_dir(), QuantizeTo(config)},
-                     config.load_format() != v1::LOAD_FORMAT_DUMMY));
+    SC_ASSIGN_OR_RETURN(*report.mutable_checkpoint_id(), CheckpointId(checkpoint, has_weights));
   }
+  SC_ASSIGN_OR_RETURN(*report.mutable_layers_id(),
+                      LayersId(checkpoint, has_weights, request.first_layer(), request.n_layers()));
   kept_.KeepWeights(report);
   {
     MutexLock lock(mutex_);

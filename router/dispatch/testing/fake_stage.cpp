@@ -57,6 +57,7 @@ grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest
   }
   progress.set_bytes_done(100);
   progress.mutable_report()->set_checkpoint_id(options_.checkpoint_id);
+  progress.mutable_report()->set_layers_id(options_.layers_id);
   progress.mutable_report()->set_kv_bytes(options_.kv_bytes);
   if (options_.knows_kv_dtype) {
     progress.mutable_report()->set_kv_dtype(request->config().kv_dtype());

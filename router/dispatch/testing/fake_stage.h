@@ -40,7 +40,7 @@ class FakeStage final : public v1::Stage::Service {
     std::function<grpc::Status(const v1::StepPlan&)> on_plan;
     bool has_kv_store = false;  // as Join reports it
     bool has_state_store = false;
-    std::string checkpoint_id;  // as Load reports it
+    std::string checkpoint_id, layers_id;  // as Load reports them
     // Called with each fetch, likewise; returns the number of blocks to answer with.
     std::function<uint32_t(const v1::KvFetch&)> on_fetch;
     // Called before Stats is answered.
