@@ -161,6 +161,8 @@ void KvExchange::StartThreads() {
 
 KvExchange::~KvExchange() {
   EndEpoch();
+  if (blocks_) blocks_->Close();
+  if (states_) states_->Close();
   wanted_.Close(absl::CancelledError("the exchange of KV blocks has ended"));
   for (std::thread& fetcher : fetchers_) fetcher.join();
 }

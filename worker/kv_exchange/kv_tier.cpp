@@ -85,10 +85,15 @@ void KvTier::InParts(size_t n_parts, absl::FunctionRef<void(size_t part)> call) 
 }
 
 KvTier::~KvTier() {
-  save_until_ = Clock::now() + kFlushTime;
+  Close();
+  if (saver_.joinable()) saver_.join();
+}
+
+void KvTier::Close() {
+  Clock::time_point open = Clock::time_point::max();
+  save_until_.compare_exchange_strong(open, Clock::now() + kFlushTime);
   saves_.Close(absl::CancelledError("the tier of KV blocks has ended"),
                ClosableQueue<std::shared_ptr<const KvSaveTask>>::Rest::kKeep);
-  if (saver_.joinable()) saver_.join();
 }
 
 void KvTier::Save(std::shared_ptr<const KvSaveTask> task) {

@@ -69,13 +69,15 @@ class KvTier {
   // `pool` outlives the tier. Fetches come from `n_fetchers` threads.
   static absl::StatusOr<std::unique_ptr<KvTier>> Open(KvPool* pool, const Source& source,
                                                       size_t n_fetchers);
-  // Saves what is queued, for some seconds at the most.
+  // Closes, and waits until the rest is saved.
   ~KvTier();
   KvTier(const KvTier&) = delete;
   KvTier& operator=(const KvTier&) = delete;
 
   std::string name() const { return save_stores_.front()->name(); }
   void Save(std::shared_ptr<const KvSaveTask> task);
+  // Ignores later tasks. What is queued is still saved, for some seconds at the most.
+  void Close();
   // Reads the blocks to new places, from the first on, and keeps and adds these. Stops at a block
   // that the tier lacks, and when the pool has no place. The fetcher's thread calls this.
   void Read(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline,

@@ -52,6 +52,11 @@ void TieredPool::Save(KvSaving saving, std::vector<KvBlockName> names) {
   if (store_) store_->Save(task);
 }
 
+void TieredPool::Close() {
+  if (disk_) disk_->Close();
+  if (store_) store_->Close();
+}
+
 KvPool::Places TieredPool::Collect(size_t fetcher, std::span<const KvBlockName> names,
                                    Clock::time_point deadline, ComputeTime compute_time,
                                    Counts& counts) {

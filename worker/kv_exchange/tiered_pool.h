@@ -49,6 +49,8 @@ class TieredPool {
   // The device has filled the places: keeps the values under these names, and queues them for disk
   // and store.
   void Save(KvSaving saving, std::vector<KvBlockName> names);
+  // As KvTier::Close, of all tiers at once: their seconds at the end would otherwise add up.
+  void Close();
 
   // The complete values from the first name on. A tier is left alone where computing is faster. The
   // fetcher's thread calls this, and the next one.
