@@ -233,5 +233,5 @@ def test_a_url_in_the_environment_is_in_no_command_line(tmp_path, monkeypatch):
 
 
 def test_a_store_that_nobody_can_use_is_named_at_the_start(tmp_path):
-    with pytest.raises(AssertionError, match="ftp://x"):
+    with pytest.raises(AssertionError, match="cannot load: --kv-store: a store for KV blocks is redis://"):
         serve("opt", 1, "ftp://x").start()

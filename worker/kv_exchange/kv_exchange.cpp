@@ -125,8 +125,12 @@ absl::Status KvExchange::OpenPools(const Config& config, std::vector<KvPart> par
   if (!config.disk.empty()) {
     std::vector<KvPart> all = parts;
     all.insert(all.end(), state_parts.begin(), state_parts.end());
-    SC_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> disk, OpenDisk(config, all));
-    below.disk.open = [disk = std::move(disk)] { return disk; };
+    absl::StatusOr<std::shared_ptr<KvStore>> disk = OpenDisk(config, all);
+    if (!disk.ok()) {
+      return absl::Status(disk.status().code(),
+                          fmt::format("--disk-kv: {}", std::string(disk.status().message())));
+    }
+    below.disk.open = [disk = *std::move(disk)] { return disk; };
   }
   const auto open =
       [&](uint64_t bytes,

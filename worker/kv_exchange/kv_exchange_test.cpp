@@ -362,12 +362,14 @@ TEST_CASE("KV exchange: host memory has a state for 128 blocks, and at least one
 
 TEST_CASE("KV exchange: a bad URL, or memory for less than a block, is refused") {
   const auto ops = kernels::MakeReferenceOps();
-  const auto code = [&](const KvExchange::Config& config) {
-    return KvExchange::Start(config, TwoParts(), {}, ops.get()).status().code();
+  const auto problem = [&](const KvExchange::Config& config) {
+    const absl::Status status = KvExchange::Start(config, TwoParts(), {}, ops.get()).status();
+    CHECK(absl::IsInvalidArgument(status));
+    return std::string(status.message());
   };
-  CHECK(code({.host_bytes = 4096, .store = "ftp:x"}) == absl::StatusCode::kInvalidArgument);
-  CHECK(code({.host_bytes = 4096, .disk = ":1GiB"}) == absl::StatusCode::kInvalidArgument);
-  CHECK(code({.host_bytes = 127}) == absl::StatusCode::kInvalidArgument);
+  CHECK(problem({.host_bytes = 4096, .store = "ftp:x"}).starts_with("--kv-store: "));
+  CHECK(problem({.host_bytes = 4096, .disk = ":1GiB"}).starts_with("--disk-kv: "));
+  CHECK(problem({.host_bytes = 127}).starts_with("--host-kv "));
   CHECK(absl::IsInvalidArgument(
       KvExchange::Start({.host_bytes = 527}, TwoParts(), TwoStateParts(), ops.get()).status()));
 }

@@ -55,7 +55,7 @@ inline constexpr char kStoreUrls[] =
 // Opens the store at redis://... or rediss://... (redis_kv_store.h), or dir:PATH (dir_kv_store.h).
 // It connects when it is first used. `max_value_bytes`, above 0, is the length of the longest value
 // that is put or that Get returns: kKvEntryHeaderBytes and the payload of the model's largest
-// layer. INVALID_ARGUMENT for another URL; the message has no password.
+// layer. INVALID_ARGUMENT for another URL; the message names the flag, and no password.
 absl::StatusOr<std::unique_ptr<KvStore>> OpenKvStore(std::string_view url, size_t max_value_bytes);
 
 }  // namespace stagecoach::worker
