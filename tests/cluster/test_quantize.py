@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 from harness import BIN_DIR, DEMO_MODEL, Cluster
 from stagecoach.v1 import inference_pb2 as pb
+from workload import GOLDEN, golden_cases
 
 PROMPTS = ("When does the next coach leave from Greywell to Elmstead after 12:00 on Sunday?", "Who founded the line?",
            "What does a ticket from Juniper to Inkwell cost?")
@@ -46,6 +47,22 @@ def test_a_copy_gives_the_tokens_of_quantize_at_load(tmp_path, form):
         assert answers(cluster) == expected
         stage, = weights(cluster)
         assert FORMATS[form] in stage and sum(stage.values()) < 0.6 * (DEMO_MODEL / "model.safetensors").stat().st_size
+
+
+def test_a_copy_leaves_what_quantize_at_load_leaves(tmp_path):
+    """Gate and up of this model's shared expert have rows that no quantized matrix can hold side by side."""
+    def tokens(cluster):
+        calls = [cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=case["prompt_ids"]),
+                                                          sampling=pb.SamplingParams(max_tokens=20, temperature=0)))
+                 for case in golden_cases("qwen3-next")]
+        return [[token for message in call for token in message.token_ids] for call in calls]
+
+    copy = tmp_path / "copy"
+    subprocess.run([BIN_DIR / "stagecoach", "quantize", GOLDEN / "qwen3-next", copy, "--format", "int4"], check=True)
+    with Cluster(GOLDEN / "qwen3-next", flags=["--quantize", "int4"]) as cluster:
+        expected = tokens(cluster)
+    with Cluster(copy) as cluster:
+        assert tokens(cluster) == expected
 
 
 def test_what_does_not_fit_is_refused_at_once(tmp_path):

@@ -40,7 +40,7 @@ struct TensorRequest {
   float dummy_center = 0;
   float dummy_spread = 0;
   bool transposed = false;         // stored as [cols, rows] in the checkpoint, as in GPT-2's Conv1D
-  bool is_linear = false;          // a linear layer's matrix, which quantize_to applies to
+  bool is_linear = false;          // of a linear layer's matrix that quantize_to applies to
   bool is_split = false;           // its rows go to several matrices, which are never quantized
   Quantization quantization = {};  // of the checkpoint; a matrix may still be plain
   ExpertPlace place = {};

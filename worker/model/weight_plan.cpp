@@ -1,5 +1,6 @@
 #include "worker/model/weight_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <span>
@@ -77,7 +78,10 @@ class Planner {
     if (!names.layer_scale.empty()) Vector(&to->layer_scale, "", 1, {{names.layer_scale, 1}});
   }
 
-  WeightPlan Take() { return std::move(plan_); }
+  WeightPlan Take() {
+    for (const MatrixPlan& matrix : plan_.matrices) KeepUnquantized(matrix);
+    return std::move(plan_);
+  }
 
  private:
   struct Piece {
@@ -283,6 +287,16 @@ class Planner {
     } else {
       Linear(to, nullptr, /*has_bias=*/false, hidden, {{up, width}});
     }
+  }
+
+  // A device keeps no quantized part that begins elsewhere than at a multiple of kPartRows. So
+  // quantizing such a matrix would cost accuracy, and save no memory.
+  void KeepUnquantized(const MatrixPlan& matrix) {
+    const bool begin_aligned = std::all_of(
+        matrix.parts.begin(), matrix.parts.end(),
+        [](const WeightPart& part) { return part.first_row % kernels::kPartRows == 0; });
+    if (begin_aligned) return;
+    for (const WeightPart& part : matrix.parts) plan_.requests[part.request].is_linear = false;
   }
 
   // The matrix planned last belongs to an expert, alone or in tensors of all experts.

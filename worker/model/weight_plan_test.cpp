@@ -211,6 +211,21 @@ TEST_CASE("Llama 4: reordered heads where they rotate, experts by name or in one
   CHECK(Find(plan, "model.layers.1.feed_forward.shared_expert.up_proj.weight")->rows == 24);
 }
 
+TEST_CASE("a matrix that a device would not keep quantized is not quantized") {
+  const auto is_linear = [](const ModelSpec& spec, std::string_view name) {
+    StageWeights weights;
+    const WeightPlan plan = PlanWeights({.first_layer = 0, .n_layers = 1}, spec, &weights);
+    return Find(plan, "model.layers.0." + std::string(name) + ".weight")->is_linear;
+  };
+  ModelSpec spec = Spec("");  // gate and up have 24 rows each; q, k and v have 16, 8 and 8
+  CHECK_FALSE(is_linear(spec, "mlp.gate_proj"));
+  CHECK_FALSE(is_linear(spec, "mlp.up_proj"));
+  CHECK_FALSE(is_linear(spec, "self_attn.q_proj"));
+  CHECK(is_linear(spec, "mlp.down_proj"));
+  spec = Spec(R"("head_dim": 16,)");
+  CHECK(is_linear(spec, "self_attn.v_proj"));
+}
+
 TEST_CASE("Nemotron-H: a layer has the weights of its one part") {
   const ModelSpec spec = Spec(R"("head_dim": 4, "hybrid_override_pattern": "M*E", "n_groups": 2,
       "mamba_num_heads": 4, "mamba_head_dim": 3, "ssm_state_size": 5, "n_routed_experts": 3,
