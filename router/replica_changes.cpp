@@ -119,7 +119,7 @@ absl::Status ReplicaChanges::SetUp(const std::vector<std::string>& addresses) {
                        [](const auto& a, const auto& b) { return a.kv_bytes < b.kv_bytes; });
   options.flags.config.set_kv_memory_bytes(least->kv_bytes);
   SC_ASSIGN_OR_RETURN(Pipeline set_up, SetUpPipeline(*context_.spec, options, stop_.get_token()));
-  SC_RETURN_IF_ERROR(CheckNumerics(like.stages, set_up.stages));
+  SC_RETURN_IF_ERROR(CheckAlike(like.stages, set_up.stages));
   std::unique_ptr<ServedPipeline> made = context_.make(options, std::move(set_up));
   ServedPipeline& pipeline = *made;
   const absl::Status started =

@@ -23,13 +23,22 @@ std::vector<ServedPipeline*> Present(const Pipelines& pipelines) {
 
 }  // namespace
 
-absl::Status CheckNumerics(const std::vector<PipelineStage>& first,
-                           const std::vector<PipelineStage>& other) {
+absl::Status CheckAlike(const std::vector<PipelineStage>& first,
+                        const std::vector<PipelineStage>& other) {
   for (size_t i = 0; i < first.size(); ++i) {
-    if (other[i].numerics == first[i].numerics) continue;
-    return absl::FailedPreconditionError(
-        fmt::format("replicas must compute alike, but {} computes with \"{}\", and {} with \"{}\"",
-                    other[i].address, other[i].numerics, first[i].address, first[i].numerics));
+    const PipelineStage &one = first[i], &two = other[i];
+    if (two.numerics != one.numerics) {
+      return absl::FailedPreconditionError(fmt::format(
+          "replicas must compute alike, but {} computes with \"{}\", and {} with \"{}\"",
+          two.address, two.numerics, one.address, one.numerics));
+    }
+    const bool are_known = !one.layers_id.empty() && !two.layers_id.empty();
+    if (are_known && one.layers == two.layers && two.layers_id != one.layers_id) {
+      return absl::FailedPreconditionError(
+          fmt::format("replicas must serve the same model, but {} and {} have read different "
+                      "weights: the model's files have changed since",
+                      one.address, two.address));
+    }
   }
   return absl::OkStatus();
 }
@@ -69,7 +78,7 @@ absl::StatusOr<std::vector<Pipeline>> SetUpAll(const ModelSpec& spec,
   }
   if (!status.ok()) return status;
   for (const Pipeline& pipeline : pipelines) {
-    SC_RETURN_IF_ERROR(CheckNumerics(pipelines.front().stages, pipeline.stages));
+    SC_RETURN_IF_ERROR(CheckAlike(pipelines.front().stages, pipeline.stages));
   }
   // A sequence must fit wherever it goes.
   int32_t least = pipelines.front().kv.max_model_len;

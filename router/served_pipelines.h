@@ -28,10 +28,10 @@ absl::StatusOr<std::vector<PipelineOptions>> SplitStages(const std::vector<std::
 absl::StatusOr<std::vector<Pipeline>> SetUpAll(const ModelSpec& spec,
                                                const std::vector<PipelineOptions>& options);
 
-// The stages of another pipeline as the workers compute: FAILED_PRECONDITION unless it is the same.
-// A sequence must get the same tokens wherever it goes.
-absl::Status CheckNumerics(const std::vector<PipelineStage>& first,
-                           const std::vector<PipelineStage>& other);
+// The stages of two pipelines: FAILED_PRECONDITION if their workers compute in different ways, or
+// have read different weights. A sequence must get the same tokens wherever it goes.
+absl::Status CheckAlike(const std::vector<PipelineStage>& first,
+                        const std::vector<PipelineStage>& other);
 
 // Why no pipeline serves now, in words; empty: at least one does.
 std::string TroubleOfAll(const Pipelines& pipelines);

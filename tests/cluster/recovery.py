@@ -203,3 +203,13 @@ def classify(outcomes, expected):
 def n_with_tokens_to_come(outcomes, expected, moment, n):
     """Number of streams that had at least n tokens still to come."""
     return sum(right.n_tokens[-1] - outcome.tokens_before(moment) >= n for outcome, right in zip(outcomes, expected, strict=True))
+
+
+def replace_weights(model):
+    """Puts another file in the place of a folder's model.safetensors, with the same header and zeros."""
+    weights = model / "model.safetensors"
+    content = weights.read_bytes()
+    n_header = 8 + int.from_bytes(content[:8], "little")
+    update = model / "update"
+    update.write_bytes(content[:n_header] + bytes(len(content) - n_header))
+    update.replace(weights)

@@ -9,7 +9,7 @@ import pytest
 from faults import PLAIN, pids
 from harness import DEMO_MODEL, Cluster, wait_until
 from lost_stages import FAULTS, await_workers
-from recovery import TOOLS_TEMPLATE, Streams, classify, long_prompts, requests, undisturbed
+from recovery import TOOLS_TEMPLATE, Streams, classify, long_prompts, replace_weights, requests, undisturbed
 
 N_STREAMS = 24
 N_TOKENS = 300
@@ -108,12 +108,7 @@ def test_replaced_files_of_a_model_end_the_pipeline(tmp_path):
     cluster.start()
     stream = cluster.stub.Generate(PLAIN, timeout=60)
     next(stream)
-    weights = model / "model.safetensors"
-    content = weights.read_bytes()
-    n_header = 8 + int.from_bytes(content[:8], "little")
-    update = tmp_path / "update"
-    update.write_bytes(content[:n_header] + bytes(len(content) - n_header))
-    update.replace(weights)
+    replace_weights(model)
     os.kill(pids(cluster)[1][1], signal.SIGKILL)
     with pytest.raises(grpc.RpcError) as error:
         list(stream)

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import urllib.request
@@ -9,7 +10,7 @@ import urllib.request
 import pytest
 from faults import PLAIN, is_ready, pids
 from harness import DEMO_MODEL, STAGECOACH, Cluster, is_running, wait_until
-from recovery import TOOLS_TEMPLATE, Streams, classify, requests, undisturbed
+from recovery import TOOLS_TEMPLATE, Streams, classify, replace_weights, requests, undisturbed
 
 N_STREAMS = 24
 N_TOKENS = 300
@@ -137,6 +138,17 @@ def test_what_cannot_be_done_is_refused(control):
         assert code == 1 and "serves replica 0 already" in text
         assert oct(control.stat().st_mode & 0o777) == "0o700"
         assert list(cluster.stub.Generate(PLAIN, timeout=60))
+
+
+def test_a_replica_of_replaced_files_is_refused(control, tmp_path):
+    """It would give other tokens than the replica beside it."""
+    model = shutil.copytree(DEMO_MODEL, tmp_path / "model")
+    with Cluster(model, STAGES, ["--control", control]) as cluster:
+        replace_weights(model)
+        code, text = done(change(control, "add"))
+        assert code == 1 and "have read different weights" in text
+        assert list(cluster.stub.Generate(PLAIN, timeout=60))
+        assert listed(control) == [0]
 
 
 def test_a_restarted_router_has_the_replicas_that_were_left(control, tmp_path):

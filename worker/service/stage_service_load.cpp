@@ -58,6 +58,21 @@ void KeepTuning(const TuningFile& file, const kernels::Ops& ops) {
   }
 }
 
+// A report on kept weights has the ids: their files are not read again.
+absl::Status IdentifyWeights(const v1::LoadRequest& request, bool has_kv_tiers,
+                             v1::MemoryReport& report) {
+  const v1::LoadConfig& config = request.config();
+  const CheckpointOptions checkpoint(request.model_dir(), config.adapter_dir(), QuantizeTo(config));
+  const bool has_weights = config.load_format() != v1::LOAD_FORMAT_DUMMY;
+  if (has_kv_tiers && report.checkpoint_id().empty()) {
+    SC_ASSIGN_OR_RETURN(*report.mutable_checkpoint_id(), CheckpointId(checkpoint, has_weights));
+  }
+  if (!report.layers_id().empty()) return absl::OkStatus();
+  SC_ASSIGN_OR_RETURN(*report.mutable_layers_id(),
+                      LayersId(checkpoint, has_weights, request.first_layer(), request.n_layers()));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status StageService::StillWanted(const grpc::ServerContext& context,
@@ -143,13 +158,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   report.set_load_ms(load_ms);
   report.set_kv_dtype(config.kv_dtype());
   report.set_hidden_dtype(config.hidden_dtype());
-  const CheckpointOptions checkpoint(request.model_dir(), config.adapter_dir(), QuantizeTo(config));
-  const bool has_weights = config.load_format() != v1::LOAD_FORMAT_DUMMY;
-  if (Exchange() != nullptr) {
-    SC_ASSIGN_OR_RETURN(*report.mutable_checkpoint_id(), CheckpointId(checkpoint, has_weights));
-  }
-  SC_ASSIGN_OR_RETURN(*report.mutable_layers_id(),
-                      LayersId(checkpoint, has_weights, request.first_layer(), request.n_layers()));
+  SC_RETURN_IF_ERROR(IdentifyWeights(request, Exchange() != nullptr, report));
   kept_.KeepWeights(report);
   {
     MutexLock lock(mutex_);
