@@ -26,9 +26,9 @@ struct GroupLimits {
 };
 
 struct StepLimits {
-  int32_t max_tokens = 0;          // rows per step
-  int32_t max_slots = 0;           // sequences that hold KV, and sequences per step
-  int32_t max_blocks = 0;          // per sequence and KV group
+  int32_t max_tokens = 0;  // rows per step
+  int32_t max_slots = 0;   // sequences that hold KV, and sequences per step
+  int32_t max_blocks = 0;  // per sequence and KV group
   std::vector<GroupLimits> groups;
   int32_t n_heads = 1, n_kv_heads = 1, head_dim = 2;
   DType act_dtype = DType::kF32;  // the model's; a device may compute in another one
