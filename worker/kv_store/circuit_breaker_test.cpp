@@ -10,17 +10,20 @@ using std::chrono::seconds;
 
 const CircuitBreaker::Clock::time_point kStart{};
 
-// Whether the failure of a call opens the breaker.
-bool Fail(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
+// A call that is let through.
+CircuitBreaker::Round Allowed(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
   const auto round = breaker.Ask(now);
   REQUIRE(round.has_value());
-  return breaker.Failed(*round, now);
+  return round.value_or(0);
+}
+
+// Whether the failure of a call opens the breaker.
+bool Fail(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
+  return breaker.Failed(Allowed(breaker, now), now);
 }
 
 bool Succeed(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
-  const auto round = breaker.Ask(now);
-  REQUIRE(round.has_value());
-  return breaker.Succeeded(*round);
+  return breaker.Succeeded(Allowed(breaker, now));
 }
 
 void FailThrice(CircuitBreaker& breaker, CircuitBreaker::Clock::time_point now) {
@@ -75,22 +78,21 @@ TEST_CASE("calls that fail at the same time count as one cause") {
 TEST_CASE("one call at a time tries whether it works again") {
   CircuitBreaker breaker({});
   FailThrice(breaker, kStart);
-  const auto trial = breaker.Ask(kStart + seconds(1));
-  REQUIRE(trial.has_value());
+  const CircuitBreaker::Round trial = Allowed(breaker, kStart + seconds(1));
   CHECK_FALSE(breaker.Ask(kStart + seconds(100)));
-  CHECK(breaker.Succeeded(*trial));
+  CHECK(breaker.Succeeded(trial));
   CHECK(breaker.Ask(kStart + seconds(100)));
 }
 
 TEST_CASE("what became of calls from before a change says nothing") {
   CircuitBreaker breaker({});
-  const auto early = breaker.Ask(kStart);
+  const CircuitBreaker::Round early = Allowed(breaker, kStart);
   FailThrice(breaker, kStart);
-  CHECK_FALSE(breaker.Succeeded(*early));
+  CHECK_FALSE(breaker.Succeeded(early));
   CHECK_FALSE(breaker.Ask(kStart));
-  const auto trial = breaker.Ask(kStart + seconds(1));
-  breaker.Failed(*early, kStart + seconds(1));
-  CHECK(breaker.Succeeded(*trial));
+  const CircuitBreaker::Round trial = Allowed(breaker, kStart + seconds(1));
+  breaker.Failed(early, kStart + seconds(1));
+  CHECK(breaker.Succeeded(trial));
 }
 
 }  // namespace
