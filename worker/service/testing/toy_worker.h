@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/rpc/server.h"
 #include "common/status.h"
+#include "common/temp_dir.h"
 #include "kernels/reference/reference_ops.h"
 #include "worker/service/stage_service.h"
 #include "worker/stage/testing/toy_pipeline.h"
@@ -88,17 +89,25 @@ inline v1::Lease LeaseFor(uint64_t epoch, const std::string& holder = "router") 
   return lease;
 }
 
+// A folder with the one file that the id of made-up weights depends on.
+inline std::string ToyModelDir() {
+  static const TempDir dir;
+  dir.Write("config.json", "{}");
+  return dir.path();
+}
+
 inline v1::LoadRequest LoadRequestFor(uint32_t stage, uint32_t n_stages,
                                       const v1::Lease& lease = LeaseFor(1)) {
   v1::LoadRequest request;
   *request.mutable_lease() = lease;
-  request.set_model_dir("toy");
+  request.set_model_dir(ToyModelDir());
   request.set_stage(stage);
   request.set_n_stages(n_stages);
   const uint32_t first = kToyLayers * stage / n_stages;
   request.set_first_layer(first);
   request.set_n_layers(kToyLayers * (stage + 1) / n_stages - first);
   *request.mutable_config() = ToyLimits().config;
+  request.mutable_config()->set_load_format(v1::LOAD_FORMAT_DUMMY);
   request.set_n_local_workers(n_stages);
   return request;
 }
