@@ -5,6 +5,7 @@
 // state. A slot is the stage's index for a sequence that holds KV.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,6 +40,18 @@ struct StepLimits {
   void* attention_scratch = nullptr;
   size_t attention_scratch_bytes = 0;
 };
+
+// Whether the group's layers have keys and values with the heads of the limits.
+inline bool HasUsualHeads(const StepLimits& limits, const GroupLimits& group) {
+  return group.latent_rank == 0 && (group.head_dim == 0 || group.head_dim == limits.head_dim) &&
+         (group.n_kv_heads == 0 || group.n_kv_heads == limits.n_kv_heads);
+}
+// Whether that is so for a group without a window.
+inline bool HasUsualFullGroup(const StepLimits& limits) {
+  return std::any_of(limits.groups.begin(), limits.groups.end(), [&](const GroupLimits& group) {
+    return group.window == 0 && HasUsualHeads(limits, group);
+  });
+}
 
 // The rows of one sequence: consecutive positions.
 struct StepSeq {

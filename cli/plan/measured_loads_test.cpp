@@ -51,7 +51,7 @@ void CheckRate(const Server& server, const Load& load) {
   const check::ModelFacts facts =
       *check::DescribeModel(spec, config, QuantizedTo(server.quantize, spec), server.n_stages,
                             /*on_gpus=*/true);
-  // Of more requests, as many run at once as a server has by default.
+  // A server runs at most this many sequences at once by default.
   const int32_t most = server.n_stages == 1 ? 256 : 1024;
   const ServingPlan plan = PlanServing(spec, facts,
                                        {.gpu = FindGpu(server.gpu).value_or(Gpu()),

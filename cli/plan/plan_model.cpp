@@ -42,23 +42,15 @@ worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::Model
                                                     static_cast<uint32_t>(facts.stages.size()))};
 }
 
-// Whether FlashInfer's kernel computes attention of some layers on Hopper: layers with the model's
-// heads and without a window.
-bool GathersKeys(const ModelSpec& spec) {
-  return !spec.latent &&
-         std::any_of(spec.kv_groups.begin(), spec.kv_groups.end(), [&](const KvGroupSpec& group) {
-           return group.window == 0 && (group.head_dim == 0 || group.head_dim == spec.head_dim);
-         });
-}
-
 // Scratch memory of kernels/cuda. GPUs before Hopper need none for attention.
 worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModelOptions& options) {
   namespace cuda = kernels::cuda;
   const int64_t n_keys = std::min<int64_t>(options.config.max_model_len(), cuda::kMostGathered);
   return {.act_dtype = DTypeOf(options.config).value_or(spec.stored_dtype),
           .runs_ahead = true,
-          .attention_bytes =
-              GathersKeys(spec) ? cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim) : 0,
+          .attention_bytes = kernels::HasUsualFullGroup(worker::StepLimitsOf(options, spec))
+                                 ? cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim)
+                                 : 0,
           .expert_bytes =
               spec.experts.n_experts == 0
                   ? 0

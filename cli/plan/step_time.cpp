@@ -34,7 +34,8 @@ constexpr double kExpandedPerSecond = 6e11;
 // unpacks weights on the way (kernels/cuda/packed).
 constexpr double kFewRows = 8;
 constexpr double kMostPackedRows = 64, kMostPackedRowsOnHopper = 512;
-// Of an FP8 cache, which attention turns into numbers (cuda_fp8_cache.jsonl, "256 x 1 of 1280").
+// Attention turns this many bytes of an FP8 cache into numbers per second (cuda_fp8_cache.jsonl,
+// "256 x 1 of 1280").
 constexpr double kFp8CacheBytesPerSecond = 3.36e12;
 // Kernels of a layer with experts that do not hide behind its reads: choosing experts, and starts
 // of kernels. This and kConvertedPerSecond were fitted to what H100s and H200s take for one request

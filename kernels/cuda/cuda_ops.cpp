@@ -402,13 +402,12 @@ class CudaOps final : public Ops {
       const auto& inputs = static_cast<const cuda::CudaStepInputs&>(*args.step);
       const cuda::AttentionPlan& plan = inputs.plans[static_cast<size_t>(args.group)];
       const cuda::AttentionSetup& setup = inputs.setups[static_cast<size_t>(args.group)];
-      if (setup.wide.value_dim > 0) {
+      if (setup.is_wide()) {
         return cuda::WideAttention(stream_, args, plan, setup, inputs.attention_memory);
       }
       // The other kernels' plans are for the limits' heads.
-      const StepLimits& limits = inputs.limits;
-      if (args.kv_of_row == KvOfRow::kLatents || args.n_kv_heads != limits.n_kv_heads ||
-          args.head_dim != limits.head_dim ||
+      const GroupLimits& group = inputs.limits.groups[static_cast<size_t>(args.group)];
+      if (!HasUsualHeads(inputs.limits, group) ||
           !cuda::HasAttentionTile(args.qkv.dtype, args.head_dim)) {
         return cuda::GenericAttention(stream_, args, plan);
       }

@@ -38,7 +38,7 @@ struct PipelineStage {
   std::string address;
   std::string device;                       // "cpu: AMD EPYC ..., AVX2"
   std::map<std::string, uint64_t> weights;  // bytes by encoding
-  // Of its worker; a replacement must have the same. Empty: unknown.
+  // A replacement of the worker must have the same ones. Empty: unknown.
   std::string numerics, layers_id;
   LayerRange layers;
   // Duration of the largest step, measured during the load.

@@ -94,6 +94,7 @@ struct AttentionSetup {
   // Not empty: WideAttention. Sequences of one row are planned as all others are, with
   // AttentionPlan::tile_rows per tile.
   WideShape wide = {};
+  bool is_wide() const { return wide.value_dim > 0; }
 };
 
 // Sizes of AttentionMemory for a model with these heads.

@@ -37,11 +37,6 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
   return setup;
 }
 
-// Whether the group's heads are those of the limits.
-bool HasUsualHeads(const StepLimits& limits, const GroupLimits& group) {
-  return group.latent_rank == 0 && (group.head_dim == 0 || group.head_dim == limits.head_dim) &&
-         (group.n_kv_heads == 0 || group.n_kv_heads == limits.n_kv_heads);
-}
 int32_t KvHeadsOf(const StepLimits& limits, const GroupLimits& group) {
   return group.n_kv_heads > 0 ? group.n_kv_heads : limits.n_kv_heads;
 }
@@ -60,10 +55,7 @@ AttentionSetup SetupOf(const StepLimits& limits, const GroupLimits& group,
 // Rows per tile of Hopper's dense kernel; 0: the kernel is not used.
 int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
   const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;
-  const bool has_full = std::any_of(
-      limits.groups.begin(), limits.groups.end(),
-      [&](const GroupLimits& group) { return group.window == 0 && HasUsualHeads(limits, group); });
-  if (!stream.is_hopper || fixed_units || !entries_fit || !has_full) return 0;
+  if (!stream.is_hopper || fixed_units || !entries_fit || !HasUsualFullGroup(limits)) return 0;
   return HopperTileRows(limits.act_dtype, limits.head_dim, limits.has_softcap);
 }
 
@@ -166,7 +158,7 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
   }
   AttentionNeeds needs;
   for (size_t g = 0; g < limits.groups.size(); ++g) {
-    const bool is_wide = inputs->setups[g].wide.value_dim > 0;
+    const bool is_wide = inputs->setups[g].is_wide();
     if (!is_wide && !HasUsualHeads(limits, limits.groups[g])) continue;  // GenericAttention
     const AttentionNeeds of_group =
         is_wide ? WideNeeds(stream, inputs->setups[g])
@@ -234,7 +226,7 @@ void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inpu
   const KeyWindow window = limits.groups[group].window;
   const int32_t n_kv_heads = KvHeadsOf(limits, limits.groups[group]);
   const int32_t heads = limits.n_heads / n_kv_heads;
-  const bool is_wide = setup.wide.value_dim > 0;
+  const bool is_wide = setup.is_wide();
   const bool decodes_only = std::all_of(batch.seqs.begin(), batch.seqs.end(),
                                         [](const StepSeq& seq) { return seq.n_tokens == 1; });
   const int32_t rows = is_wide ? WideTileRows(*stream_, heads, decodes_only) : setup.prefill_rows;
