@@ -104,6 +104,21 @@ TEST_CASE("unsupported fields of other servers are refused by name") {
         "repeat_penalty: is not offered by this server; use repetition_penalty");
 }
 
+TEST_CASE("a chat that asks for more than text is refused") {
+  const std::string problem =
+      R"(modalities: "audio" is not supported: this server produces only text)";
+  CHECK(ChatProblem(R"("modalities": ["audio"])") == problem);
+  CHECK(ChatProblem(R"("modalities": ["text", "audio"])") == problem);
+  CHECK(ChatProblem(R"("modalities": "audio")").starts_with("modalities: "));
+  for (const char* accepted : {R"(["text"])", "[]", "null"}) {
+    CHECK(
+        ParseChatRequest(
+            fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], "modalities": {}}})",
+                        accepted))
+            .ok());
+  }
+}
+
 TEST_CASE("unsupported nested fields are refused by name") {
   CHECK(ChatProblem(R"("stream": true, "stream_options": {"include_usages": true})") ==
         "stream_options.include_usages: is not offered by this server");

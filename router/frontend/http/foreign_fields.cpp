@@ -249,6 +249,18 @@ void Refuse(JsonFields& fields, std::span<const Foreign> list) {
   });
 }
 
+// OpenAI's list of what the answer has. Without it, the answer is text.
+void RefuseOtherModalities(JsonFields& fields) {
+  const json::array* const modalities = fields.Array("modalities");
+  if (modalities == nullptr) return;
+  for (const json::value& modality : *modalities) {
+    if (modality == json::value("text")) continue;
+    return fields.Refuse("modalities",
+                         fmt::format("{} is not supported: this server produces only text",
+                                     json::serialize(modality)));
+  }
+}
+
 }  // namespace
 
 void RefuseForeign(JsonFields& fields, Endpoint endpoint) {
@@ -259,6 +271,7 @@ void RefuseForeign(JsonFields& fields, Endpoint endpoint) {
     RefuseWhere(fields, kForeignWhateverValue,
                 [](const Foreign&, const json::value&) { return true; });
     Refuse(fields, kForeignOfChat);
+    RefuseOtherModalities(fields);
   } else {
     Refuse(fields, kForeignOfCompletions);
   }
