@@ -87,7 +87,10 @@ TEST_CASE("what cannot be quantized is refused with the reason") {
   dir.Write("full/file", "x");
   CHECK_THAT(error(Golden("qwen3"), dir.File("full")), ContainsSubstring("name a new folder"));
   REQUIRE(QuantizeModel({.model = Golden("qwen3"), .out = dir.File("b")}, nullptr).ok());
-  CHECK_THAT(error(dir.File("b"), dir.File("c")), ContainsSubstring("quantized already"));
+  CHECK_THAT(
+      error(dir.File("b"), dir.File("c")),
+      ContainsSubstring("quantized already (INT4): serve this checkpoint without --quantize, or "
+                        "quantize the model's checkpoint in bfloat16"));
   CHECK(!std::filesystem::exists(dir.File("c")));
 }
 

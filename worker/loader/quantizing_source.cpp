@@ -76,8 +76,8 @@ absl::StatusOr<std::unique_ptr<WeightSource>> QuantizeLinears(
     const std::optional<Encoding> stored = source->encoding(i);
     if (!requests[i].is_linear || !stored || !IsQuantized(stored->code)) continue;
     return absl::InvalidArgumentError(
-        fmt::format("--quantize: {} is quantized already ({}): leave the flag out, or take the "
-                    "model's checkpoint in bfloat16",
+        fmt::format("{} is quantized already ({}): serve this checkpoint without --quantize, or "
+                    "quantize the model's checkpoint in bfloat16",
                     requests[i].name, EncodingName(*stored)));
   }
   return std::make_unique<QuantizingSource>(std::move(source), code, requests);
