@@ -193,7 +193,17 @@ void KvExchange::Fetch(v1::KvFetch fetch) {
   wanted_.Push(std::move(task)).IgnoreError();
 }
 
+void KvExchange::TryStore(size_t fetcher) {
+  TieredPool* const pool = blocks_ ? blocks_.get() : states_.get();
+  if (pool == nullptr || pool->store() == nullptr) return;
+  const absl::Status tried = pool->TryStore(fetcher, Clock::now() + kFetchTime);
+  if (tried.ok()) return;
+  spdlog::warn("KV store {} cannot be used now; requests are served without it: {}",
+               pool->store()->name(), std::string(tried.message()));
+}
+
 void KvExchange::FetchLoop(size_t fetcher) {
+  if (fetcher == 0) TryStore(fetcher);
   for (;;) {
     const absl::StatusOr<FetchTask> task = wanted_.Pop();
     if (!task.ok()) return;

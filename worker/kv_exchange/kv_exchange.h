@@ -99,6 +99,8 @@ class KvExchange {
                          std::vector<KvPart> state_parts, kernels::Ops* ops);
   void StartThreads();
 
+  // Warns if the store cannot be used. Otherwise nobody would know before the first requests.
+  void TryStore(size_t fetcher);
   void FetchLoop(size_t fetcher);
   // The time that computing so many blocks would take. 0: unknown.
   double SecondsToCompute(uint32_t n_blocks) const;

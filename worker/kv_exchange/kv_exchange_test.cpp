@@ -1,8 +1,13 @@
 #include "worker/kv_exchange/kv_exchange.h"
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <future>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -358,6 +363,25 @@ TEST_CASE("KV exchange: host memory has a state for 128 blocks, and at least one
   const WithStates more({.host_bytes = kHostBytes});
   CHECK(more.exchange->states()->pool().n_total() == 10);
   CHECK(more.exchange->blocks()->pool().n_total() == 1280);
+}
+
+TEST_CASE("KV exchange: a store that cannot be reached is named once at the start") {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  spdlog::set_pattern("%l: %v");
+  {
+    // Nobody listens there.
+    const Fixture fixture({.store = "redis://user:hidden@127.0.0.1:1"}, TwoParts(),
+                          {{.layer = 2, .bytes = 200}});
+  }
+  spdlog::set_default_logger(before);
+  const std::string text = log.str();
+  const std::string warning = "warning: KV store redis://127.0.0.1:1/0 cannot be used now";
+  CHECK(text.find(warning) != std::string::npos);
+  CHECK(text.find(warning) == text.rfind(warning));
+  CHECK(text.find("hidden") == std::string::npos);
 }
 
 TEST_CASE("KV exchange: a bad URL, or memory for less than a block, is refused") {

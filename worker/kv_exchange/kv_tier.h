@@ -85,6 +85,10 @@ class KvTier {
   // The number of names up to the last one that the tier has a value of; 0: it has none, or fails.
   // The fetcher's thread calls this.
   uint32_t FindLast(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline);
+  // Asks for a value, to see whether the tier can be used. The fetcher's thread calls this.
+  absl::Status Try(size_t fetcher, Clock::time_point deadline) {
+    return fetch_stores_[fetcher].front()->Has({{KvKey{}}}, deadline).status();
+  }
   // Whether reading so many blocks takes less time than computing them: by the calls so far, or
   // because nothing is known, or not lately. recompute_s 0: unknown.
   bool IsFaster(uint32_t n_blocks, double recompute_s);

@@ -61,6 +61,11 @@ class TieredPool {
   uint32_t FindLast(size_t fetcher, std::span<const KvBlockName> names, Clock::time_point deadline,
                     ComputeTime compute_time);
 
+  // As KvTier::Try. REQUIRES: there is a store.
+  absl::Status TryStore(size_t fetcher, Clock::time_point deadline) {
+    return store_->Try(fetcher, deadline);
+  }
+
   uint32_t n_saving() const { return n_saving_; }  // places
   uint64_t n_dropped() const;
 
