@@ -196,12 +196,12 @@ def test_a_disk_that_fails_costs_no_request(tmp_path):
         for seed in (1, 2):
             assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(seed)))] == expected[seed]
     disk.unlink()
-    # A bound of a few blocks: others are removed at once.
-    with Cluster(GOLDEN / "opt", stages=2, flags=[*FLAGS, "--disk-kv", f"{disk}:64KiB"]) as server:
+    # A bound of three blocks for each stage: old ones give way at once.
+    with Cluster(GOLDEN / "opt", stages=2, flags=[*FLAGS, "--disk-kv", f"{disk}:256KiB"]) as server:
         for seed in (1, 2):
             assert [tokens for tokens, _ in asyncio.run(generate(server.grpc, prompts_of(seed)))] == expected[seed]
         wait_until(lambda: kv_blocks(server)["waiting"] == 0, "nothing to save")
-        assert sum(path.stat().st_size for path in disk.rglob("*") if path.is_file()) <= 64 << 10
+        assert 0 < sum(path.stat().st_size for path in disk.rglob("*") if path.is_file()) <= 256 << 10
 
 
 def test_a_full_disk_costs_no_request(tmp_path):

@@ -14,6 +14,8 @@
 #include "common/check.h"
 #include "common/size.h"
 #include "common/status.h"
+#include "worker/kv_store/disk_block.h"
+#include "worker/kv_store/disk_folder.h"
 #include "worker/kv_store/disk_kv_store.h"
 #include "worker/kv_store/disk_tier.h"
 #include "worker/kv_store/kv_entry.h"
@@ -69,13 +71,30 @@ size_t LongestValue(std::span<const KvPart> parts) {
   return kKvEntryHeaderBytes + most;
 }
 
-// parts: of blocks and states, which share the disk's bound. Not empty.
+// What the file of a block or state with these parts takes on disk; 0: the stage has none.
+uint64_t DiskFileBytes(std::span<const KvPart> parts) {
+  if (parts.empty()) return 0;
+  uint64_t bytes = 0;
+  for (const KvPart& part : parts) bytes += kKvEntryHeaderBytes + part.bytes;
+  return DiskBytes(DiskBlockBytes(parts.size(), bytes));
+}
+
+// Blocks and states share the disk's bound. The stage has one of them, or both.
 absl::StatusOr<std::shared_ptr<KvStore>> OpenDisk(const KvExchange::Config& config,
-                                                  std::span<const KvPart> parts) {
+                                                  std::vector<KvPart> parts,
+                                                  const std::vector<KvPart>& state_parts) {
   SC_ASSIGN_OR_RETURN(DiskTier disk, ParseDiskTier(config.disk));
+  const uint64_t least = DiskFileBytes(parts) + DiskFileBytes(state_parts);
+  if (disk.bytes > 0 && disk.bytes / config.n_local < least) {
+    return absl::InvalidArgumentError(
+        fmt::format("this worker's share of SIZE, {}, is less than a KV block{} of this stage, {}",
+                    FormatBytes(disk.bytes / config.n_local),
+                    state_parts.empty() ? "" : " and a recurrent state", FormatBytes(least)));
+  }
   if (disk.bytes == 0) {
     SC_ASSIGN_OR_RETURN(disk.bytes, DefaultDiskBytes(disk.path));
   }
+  parts.insert(parts.end(), state_parts.begin(), state_parts.end());
   const auto [first, last] = std::ranges::minmax(parts, {}, &KvPart::layer);
   return DiskKvStore::Open({.path = disk.path,
                             .layers = {.first = static_cast<uint32_t>(first.layer),
@@ -123,9 +142,7 @@ absl::Status KvExchange::OpenPools(const Config& config, std::vector<KvPart> par
   TieredPool::Below below{.disk = {.guard = std::make_shared<KvStoreGuard>(counters_)},
                           .store = {.guard = std::make_shared<KvStoreGuard>(counters_)}};
   if (!config.disk.empty()) {
-    std::vector<KvPart> all = parts;
-    all.insert(all.end(), state_parts.begin(), state_parts.end());
-    absl::StatusOr<std::shared_ptr<KvStore>> disk = OpenDisk(config, all);
+    absl::StatusOr<std::shared_ptr<KvStore>> disk = OpenDisk(config, parts, state_parts);
     if (!disk.ok()) {
       return absl::Status(disk.status().code(),
                           fmt::format("--disk-kv: {}", std::string(disk.status().message())));

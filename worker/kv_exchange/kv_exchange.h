@@ -53,7 +53,7 @@ class KvExchange {
   };
 
   // parts, state_parts: what the stage has of a block, and of a state; both may be empty.
-  // INVALID_ARGUMENT: disk or URL, or memory for less than a block and a state.
+  // INVALID_ARGUMENT: disk or URL, or memory or disk for less than a block and a state.
   // RESOURCE_EXHAUSTED: there is not so much host memory. Other errors: the folder of the disk
   // cannot be used. Does not wait for the store.
   static absl::StatusOr<std::unique_ptr<KvExchange>> Start(const Config& config,

@@ -394,6 +394,22 @@ TEST_CASE("KV exchange: a bad URL, or memory for less than a block, is refused")
   CHECK(problem({.host_bytes = 4096, .store = "ftp:x"}).starts_with("--kv-store: "));
   CHECK(problem({.host_bytes = 4096, .disk = ":1GiB"}).starts_with("--disk-kv: "));
   CHECK(problem({.host_bytes = 127}).starts_with("--host-kv "));
+  // A file has the block, its heads, and is counted in whole pages.
+  const TempDir dir;
+  const std::string disk = dir.File("disk");
+  CHECK(problem({.host_bytes = 4096, .disk = disk + ":2KiB", .n_local = 2}) ==
+        "--disk-kv: this worker's share of SIZE, 1.0 KiB, is less than a KV block of this stage, "
+        "4.0 KiB");
+  CHECK(problem({.host_bytes = 4096, .disk = disk + ":8191", .n_local = 2})
+            .starts_with("--disk-kv: "));
+  CHECK(KvExchange::Start({.host_bytes = 4096, .disk = disk + ":8192", .n_local = 2}, TwoParts(),
+                          {}, ops.get())
+            .ok());
+  // A block and a state.
+  CHECK(
+      absl::IsInvalidArgument(KvExchange::Start({.host_bytes = kHostBytes, .disk = disk + ":8191"},
+                                                TwoParts(), TwoStateParts(), ops.get())
+                                  .status()));
   CHECK(absl::IsInvalidArgument(
       KvExchange::Start({.host_bytes = 527}, TwoParts(), TwoStateParts(), ops.get()).status()));
 }

@@ -53,9 +53,13 @@ DiskRead ReadTable(int fd, size_t n_bytes, std::vector<DiskBlockRow>& rows) {
 }  // namespace
 
 uint64_t DiskBlockBytes(std::span<const KvValue> values) {
-  uint64_t bytes = sizeof(DiskBlockHead) + values.size() * sizeof(DiskBlockRow);
-  for (const KvValue& value : values) bytes += value.bytes.size();
-  return bytes;
+  uint64_t value_bytes = 0;
+  for (const KvValue& value : values) value_bytes += value.bytes.size();
+  return DiskBlockBytes(values.size(), value_bytes);
+}
+
+uint64_t DiskBlockBytes(size_t n_values, uint64_t value_bytes) {
+  return sizeof(DiskBlockHead) + n_values * sizeof(DiskBlockRow) + value_bytes;
 }
 
 bool WriteDiskBlock(int fd, std::span<const KvValue> values) {

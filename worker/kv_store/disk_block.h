@@ -23,6 +23,8 @@ namespace stagecoach::worker {
 
 // Bytes of a file with these values.
 uint64_t DiskBlockBytes(std::span<const KvValue> values);
+// The same for so many values of so many bytes together.
+uint64_t DiskBlockBytes(size_t n_values, uint64_t value_bytes);
 
 // Writes such a file from where the descriptor is. False: see errno.
 bool WriteDiskBlock(int fd, std::span<const KvValue> values);
