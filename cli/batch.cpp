@@ -70,18 +70,17 @@ void AddBatch(CLI::App& app, Command& command) {
   auto options = std::make_shared<BatchFlags>();
   CLI::App* batch = app.add_subcommand(
       "batch",
-      "Runs a file of requests. Each line is a JSON object with \"prompt\", \"prompt_ids\" or "
-      "\"messages\", and sampling fields with their names in the protocol. Each result is one line "
-      "on standard output, in input order: \"index\" (the line's number in the file, from 0), the "
-      "line's \"id\" or \"custom_id\", and the fields of `generate --json`, or \"error\". Lines in "
-      "OpenAI's batch format (custom_id, method, url, body) get results in OpenAI's format");
-  batch->add_option("file", options->file, "File with one request per line; -: standard input")
+      "Runs a file of requests. Each line of the file is a JSON object with \"prompt\", "
+      "\"prompt_ids\" or \"messages\", and with sampling fields as the protocol names them. The "
+      "command prints one line per result, in the order of the input. A result has \"index\" (the "
+      "line's number in the file, from 0), the line's \"id\" or \"custom_id\", and the fields of "
+      "`generate --json` or \"error\". Lines in OpenAI's batch format (custom_id, method, url, "
+      "body) get results in OpenAI's format");
+  batch->add_option("file", options->file, "File with one request per line. -: standard input")
       ->type_name("FILE.jsonl")
       ->required();
   AddConnectionFlags(*batch, options->connection);
-  batch
-      ->add_option("--concurrency", options->concurrency,
-                   "Maximum number of requests in flight at the same time")
+  batch->add_option("--concurrency", options->concurrency, "Maximum number of requests in flight")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();

@@ -150,12 +150,12 @@ void AddMode(CLI::App& bench, const char* name, Mode mode, const char* help, Com
 void AddBench(CLI::App& app, Command& command) {
   CLI::App* bench = app.add_subcommand(
       "bench",
-      "Measures a server, or a cluster started for it: throughput, time to first token (TTFT), "
-      "time between tokens (ITL, TPOT) and time to the end (E2E)");
+      "Measures a running server, or one that is started for this command: throughput, time to "
+      "first token (TTFT), time between tokens (ITL, TPOT), time to the end (E2E)");
   bench->require_subcommand(1);
-  AddMode(*bench, "latency", Mode::kLatency, "One batch of requests, repeated", command);
-  AddMode(*bench, "throughput", Mode::kThroughput, "All requests at once", command);
-  AddMode(*bench, "serve", Mode::kServe, "Requests at a given rate or concurrency", command);
+  AddMode(*bench, "latency", Mode::kLatency, "Sends one batch of requests, several times", command);
+  AddMode(*bench, "throughput", Mode::kThroughput, "Sends all requests at once", command);
+  AddMode(*bench, "serve", Mode::kServe, "Sends requests at a given rate or concurrency", command);
 }
 
 }  // namespace stagecoach::cli

@@ -22,50 +22,54 @@ void AddWorkloadFlags(CLI::App& app, BenchOptions& options) {
   bench::RandomWorkload& random = options.random;
   CLI::Option* file =
       app.add_option("--file", options.file,
-                     "File with the requests to send, one per line in the format of `stagecoach "
-                     "batch`; it is repeated if it has too few (default: random token ids)")
+                     "File with the requests, one per line in the format of `stagecoach batch`. If "
+                     "it has too few, they are sent again (default: random token ids)")
           ->type_name("FILE.jsonl")
           ->check(CLI::ExistingFile);
-  AddCount(app, "--input-tokens", random.input_tokens, "Tokens of a random prompt")->excludes(file);
-  AddCount(app, "--output-tokens", random.output_tokens, "Tokens of each answer")->excludes(file);
+  AddCount(app, "--input-tokens", random.input_tokens, "Number of tokens of each random prompt")
+      ->excludes(file);
+  AddCount(app, "--output-tokens", random.output_tokens, "Number of tokens of each answer")
+      ->excludes(file);
   app.add_option("--spread", random.spread,
-                 "Vary both lengths: each is drawn uniformly from its value minus and plus this "
-                 "share of it")
+                 "Vary both lengths. Each is drawn uniformly between the given value minus and "
+                 "plus this share of it")
       ->type_name("0..1")
       ->check(Between(0.0, 1.0))
       ->excludes(file)
       ->capture_default_str();
   app.add_option("--prefix-tokens", random.prefix_tokens,
-                 "Tokens at the start of each random prompt that it shares with other prompts")
+                 "Number of tokens at the start of each random prompt that other prompts share")
       ->type_name("N")
       ->excludes(file)
       ->capture_default_str();
   AddCount(app, "--prefixes", random.n_prefixes, "Number of different shared prefixes")
       ->excludes(file);
-  app.add_option("--seed", random.seed, "Seed of random prompts and arrival times")
+  app.add_option("--seed", random.seed, "Seed for random prompts and arrival times")
       ->type_name("N")
       ->capture_default_str();
 }
 
 void AddLoadFlags(CLI::App& app, BenchOptions& options) {
   if (options.mode == Mode::kLatency) {
-    AddCount(app, "--batch-size", options.random.n_requests, "Requests sent at the same time");
+    AddCount(app, "--batch-size", options.random.n_requests,
+             "Number of requests sent at the same time");
   } else {
     AddCount(app, "--requests", options.random.n_requests, "Number of requests");
   }
   if (options.mode == Mode::kServe) {
-    app.add_option("--request-rate", options.request_rate,
-                   "Mean requests per second, with random arrivals (Poisson); 0: no limit")
+    app.add_option(
+           "--request-rate", options.request_rate,
+           "Mean number of requests per second, with random arrivals (Poisson). 0: no limit")
         ->type_name("R")
         ->check(ZeroOrMore())
         ->capture_default_str();
     app.add_option("--concurrency", options.concurrency,
-                   "Maximum number of requests in flight at the same time; 0: no limit")
+                   "Maximum number of requests in flight. 0: no limit")
         ->type_name("N")
         ->capture_default_str();
   }
-  AddCount(app, "--repeat", options.repeat, "Measured runs, one after the other");
-  app.add_option("--warmup", options.warmup, "Runs before the measured ones")
+  AddCount(app, "--repeat", options.repeat, "Number of measured runs, one after the other");
+  app.add_option("--warmup", options.warmup, "Number of runs before the measured ones")
       ->type_name("N")
       ->capture_default_str();
 }

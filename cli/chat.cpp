@@ -39,8 +39,8 @@ void AddChat(CLI::App& app, Command& command) {
   auto options = std::make_shared<ChatFlags>();
   CLI::App* chat =
       app.add_subcommand("chat",
-                         "A conversation in the terminal. If standard input is not a terminal, "
-                         "each of its lines is a question, except /reset and /exit");
+                         "Starts a conversation in the terminal. If standard input is not a "
+                         "terminal, each of its lines is a question, except /reset and /exit");
   chat->footer(kReconnectHelp);
   AddConnectionFlags(*chat, options->connection);
   AddChatFlags(*chat, options->chat);

@@ -47,12 +47,14 @@ std::string UnknownCommand(const std::string& command) {
 void AddChatFlags(CLI::App& app, ChatOptions& options) {
   app.add_option("--system", options.system, "System message")->type_name("TEXT");
   app.add_flag("--plain", options.plain,
-               "No colours, and Markdown as the model writes it; always so without a terminal");
+               "Print without colours, and print Markdown as the model writes it. This is the "
+               "default without a terminal");
   options.history = DefaultHistoryPath();
   app.add_option_function<std::string>(
          "--history",
          [&options](const std::string& path) { options.history = path == "off" ? "" : path; },
-         "File that keeps the lines that were typed, for the next conversation; off: none")
+         "File for the history of typed lines, which later conversations can recall. off: no "
+         "history")
       ->type_name("FILE")
       ->default_str(options.history.empty() ? "off" : options.history);
   AddSamplingFlags(app, options.sampling);

@@ -36,12 +36,12 @@ void AddCheck(CLI::App& app, Command& command) {
   auto options = std::make_shared<CheckFlags>();
   CLI::App* check = app.add_subcommand(
       "check",
-      "Checks whether a model can be served and reports its memory, without loading it. If it "
-      "cannot be served, exits with 1 and lists every problem with its fix");
+      "Checks whether the server can serve a model, and reports the memory that it takes. Does not "
+      "load it. If it cannot be served, lists every problem with its fix, and exits with 1");
   check->add_option("model", options->check.model, kModelHelp)->type_name("MODEL")->required();
   check
       ->add_option("--stages", options->check.n_stages,
-                   "Pipeline stages over which the layers are split")
+                   "Number of pipeline stages over which the layers are split")
       ->type_name("N")
       ->check(Between(1, 256))
       ->capture_default_str();

@@ -57,7 +57,7 @@ inline constexpr std::chrono::seconds kDropTimeout(2);
 
 // For the help of commands that use a Client.
 inline constexpr char kReconnectHelp[] =
-    "If the connection breaks, the answer goes on over another one, tried for 30 s.";
+    "If the connection breaks, the command connects again for up to 30 s and continues the answer.";
 
 // Connects by gRPC or HTTP, depending on the form of the address. INVALID_ARGUMENT for an invalid
 // address.

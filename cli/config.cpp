@@ -52,11 +52,11 @@ void AddConfig(CLI::App& app, Command& command) {
   auto path = std::make_shared<std::vector<std::string>>();
   CLI::App* config = app.add_subcommand(
       "config",
-      "Prints the values that the environment and the configuration file give to flags, and where "
-      "each comes from. The values of variables that may have a password are left out");
+      "Prints which flags get their values from the environment or the configuration file, and "
+      "where each value comes from. Hides values that may have a password");
   config
       ->add_option("command", *path,
-                   "Command whose flags are printed, such as serve (default: all)")
+                   "Command whose flags to print, such as serve (default: all commands)")
       ->type_name("COMMAND");
   AddConfigFlags(*config);
   config->callback([&app, config, path, &command] {

@@ -10,19 +10,19 @@ bool Connection::is_url() const {
 
 CLI::Option* AddConnectionFlags(CLI::App& app, Connection& connection) {
   CLI::Option* server = app.add_option("--server", connection.server,
-                                       "Server to use: its gRPC address, or for chat and generate "
-                                       "also the URL of its HTTP API, http://HOST:PORT")
+                                       "Server to use: its gRPC address. chat and generate also "
+                                       "take the URL of its HTTP API, http://HOST:PORT")
                             ->type_name("HOST:PORT|URL")
                             ->capture_default_str();
   app.add_option("--api-key", connection.api_key,
-                 "API key that the server requires. Prefer the environment variable: other users "
-                 "of this machine can see arguments")
+                 "API key for the server. Prefer the environment variable, because other users of "
+                 "this machine can see arguments")
       ->type_name("KEY")
       ->envname("STAGECOACH_API_KEY");
   app.add_flag("--tls", connection.tls, "Use TLS for gRPC");
   app.add_option("--tls-ca", connection.tls_ca,
-                 "PEM file with the authorities that may have signed the server's certificate; "
-                 "implies --tls (default: the system's)")
+                 "PEM file with the authorities that may sign the server's certificate. It implies "
+                 "--tls (default: the system's authorities)")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
   return server;

@@ -29,8 +29,8 @@ void AddDoctor(CLI::App& app, Command& command) {
   auto json = std::make_shared<bool>(false);
   CLI::App* doctor =
       app.add_subcommand("doctor",
-                         "Checks this machine's CPU, memory, limits and GPUs, and says how to fix "
-                         "problems. Exits with 1 if the machine cannot serve");
+                         "Checks this machine's CPU, memory, limits and GPUs. Says how to fix each "
+                         "problem. Exits with 1 if the machine cannot serve");
   doctor->add_flag("--json", *json, "Print one JSON object");
   doctor->callback([json, &command] { command = [json] { return Doctor(*json); }; });
 }

@@ -98,27 +98,28 @@ void AddCount(CLI::App& app, const char* name, T& value, const char* help) {
 void AddDrill(CLI::App& app, Command& command) {
   auto flags = std::make_shared<DrillFlags>();
   flags->cluster.n_stages = 2;
-  CLI::App* drill = app.add_subcommand(
-      "drill",
-      "Starts a pipeline on this machine and kills its stages, one after the other, while streams "
-      "run. Compares every stream with the same one without a fault, and exits with 1 if any "
-      "differs");
+  CLI::App* drill =
+      app.add_subcommand("drill",
+                         "Tests recovery on this machine. Starts a pipeline and kills its stages "
+                         "one after the other while streams run. Compares each stream with the "
+                         "same stream without a fault. Exits with 1 if a stream differs");
   drill->add_option("model", flags->cluster.model, kModelHelp)->type_name("MODEL")->required();
   drill
       ->add_option("--faults", flags->plan.faults,
-                   "What becomes of each stage's process. kill: SIGKILL; stop: SIGSTOP, so that "
-                   "the router has to find out (default: kill,stop)")
+                   "Faults to inject into each stage's process. kill: SIGKILL; stop: SIGSTOP, "
+                   "which the router must detect (default: kill,stop)")
       ->type_name("NAME,NAME...")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->transform(CLI::CheckedTransformer(
                       std::map<std::string, Fault>{{"kill", Fault::kKill}, {"stop", Fault::kStop}})
                       .description(""));
-  AddCount(*drill, "--rounds", flags->plan.n_rounds, "Times that each fault strikes each stage");
+  AddCount(*drill, "--rounds", flags->plan.n_rounds,
+           "Number of times that each fault is injected into each stage");
   AddCount(*drill, "--streams", flags->n_streams,
-           "Streams that run at the same time: greedy, seeded, with penalties, log-probabilities, "
-           "grammars, two choices");
-  AddCount(*drill, "--tokens", flags->n_tokens, "Tokens of each stream");
+           "Number of streams that run at the same time. They are a mix: greedy, seeded, with "
+           "penalties, log-probabilities, grammars, two choices");
+  AddCount(*drill, "--tokens", flags->n_tokens, "Number of tokens of each stream");
   drill->add_flag("--json", flags->json, "Print one JSON object instead of a table");
   AddStageFlags(*drill, flags->cluster);
   AddPipelineFlags(*drill, flags->cluster.serve);

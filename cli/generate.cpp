@@ -141,10 +141,10 @@ void AddPromptFlags(CLI::App& generate, GenerateFlags& options) {
       ->type_name("N,N...")
       ->delimiter(',')
       ->allow_extra_args(false);
-  CLI::Option* chat =
-      prompt
-          ->add_option("--chat", options.chat, "Message to answer, with the model's chat template")
-          ->type_name("TEXT");
+  CLI::Option* chat = prompt
+                          ->add_option("--chat", options.chat,
+                                       "Message to answer through the model's chat template")
+                          ->type_name("TEXT");
   prompt->require_option(1);
   generate.add_option("--system", options.system, "System message, for --chat")
       ->type_name("TEXT")
@@ -157,18 +157,19 @@ void AddPromptFlags(CLI::App& generate, GenerateFlags& options) {
 
 void AddGenerate(CLI::App& app, Command& command) {
   auto options = std::make_shared<GenerateFlags>();
-  CLI::App* generate = app.add_subcommand("generate", "Completes one prompt and streams the text");
+  CLI::App* generate = app.add_subcommand("generate", "Completes one prompt, and streams the text");
   generate->footer(kReconnectHelp);
   AddServerFlags(*generate, options->server);
   AddPromptFlags(*generate, *options);
   generate
-      ->add_option("--priority", options->priority, "Requests with lower numbers are served first")
+      ->add_option("--priority", options->priority,
+                   "Priority of the request. The server serves lower numbers first")
       ->type_name("N")
       ->capture_default_str();
   CLI::Option* json = generate->add_flag(
       "--json", options->json,
-      "Print one JSON object at the end: prompt_ids, token_ids, text, finish_reason, logprobs, "
-      "prompt_logprobs, usage, timing; with --n above 1 a list \"choices\"");
+      "Print one JSON object at the end, with prompt_ids, token_ids, text, finish_reason, "
+      "logprobs, prompt_logprobs, usage and timing. With --n above 1, it has a list \"choices\"");
   AddSamplingFlags(*generate, options->sampling);
   AddLogprobFlags(*generate, options->sampling);
   generate->get_option("--logprobs")->needs(json);

@@ -145,12 +145,13 @@ int Run(const KvFlags& flags, Action action) {
 void AddKv(CLI::App& app, Command& command) {
   auto flags = std::make_shared<KvFlags>();
   CLI::App* kv = app.add_subcommand("kv",
-                                    "Looks into a store of KV blocks (serve --kv-store), checks or "
-                                    "clears it. Servers may use it meanwhile");
+                                    "Lists, verifies or clears a store of KV blocks (serve "
+                                    "--kv-store). Servers may use the store meanwhile");
   kv->require_subcommand(1);
   const auto add = [&](const char* name, const char* help, Action action) {
     CLI::App* const one = kv->add_subcommand(name, help);
-    one->add_option("url", flags->url, "redis://..., rediss://... or dir:PATH, as of --kv-store")
+    one->add_option("url", flags->url,
+                    "URL of the store, as for --kv-store: redis://..., rediss://... or dir:PATH")
         ->type_name("URL")
         ->envname("STAGECOACH_KV_STORE")
         ->required();
@@ -161,24 +162,25 @@ void AddKv(CLI::App& app, Command& command) {
   const auto add_json = [&](CLI::App* one) {
     one->add_flag("--json", flags->json, "Print one JSON object");
   };
-  add_json(add("list",
-               "Prints number, layers, size and age of the blocks, a line for each size of values. "
-               "A value does not name its model, but the values of a model have the same size",
-               List));
-  add_json(add("size", "Prints number and size of all values", Size));
-  CLI::App* const verify =
-      add("verify",
-          "Reads every value and checks it. Exits with 1 if some are damaged and are not deleted. "
-          "Servers do not use damaged values in any case",
-          Verify);
+  add_json(
+      add("list",
+          "Prints the number, layers, size and age of the blocks. Each line is for one size of "
+          "values. A value does not name its model, but all values of a model have the same size",
+          List));
+  add_json(add("size", "Prints the number and total size of all values", Size));
+  CLI::App* const verify = add("verify",
+                               "Reads and checks every value. Exits with 1 if damaged values "
+                               "remain. Servers never use damaged values",
+                               Verify);
   verify->add_flag("--delete", flags->delete_damaged, "Delete damaged values");
   add_json(verify);
-  CLI::App* const clear =
-      add("clear", "Deletes all values, or old ones. What else is in the same place stays", Clear);
+  CLI::App* const clear = add(
+      "clear", "Deletes all values, or only old ones. Does not touch other data in the same place",
+      Clear);
   clear
       ->add_option("--older-than", flags->older_than_s,
-                   "Only values that were not used for so long in a Redis, or that were written so "
-                   "long ago in a folder: 90s, 30m, 12h, 7d")
+                   "Delete only old values. In a Redis, these were last used before this time; in "
+                   "a folder, they were written before it: 90s, 30m, 12h, 7d")
       ->type_name("AGE")
       ->transform(
           CLI::AsNumberWithUnit(

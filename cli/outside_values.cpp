@@ -135,8 +135,9 @@ void AddConfigFlags(CLI::App& app) {
   const std::string path = DefaultConfigPath();
   app.add_option_function<std::string>(
          std::string("--") + kConfig, [](const std::string&) {},
-         "TOML file with values for flags, a section for each command; off: none. Variables of the "
-         "environment, STAGECOACH_ and a flag's name, come before it, and flags come first")
+         "TOML file with values for flags, with one section per command. off: no file. An "
+         "environment variable (STAGECOACH_ and the flag's name) overrides the file, and a flag "
+         "overrides both")
       ->type_name("FILE")
       ->default_str(path.empty() ? kOff : path);
 }

@@ -23,8 +23,9 @@ launch::ClusterOptions OwnCluster() {
 
 void AddServerFlags(CLI::App& app, ServerChoice& choice) {
   CLI::Option* server = AddConnectionFlags(app, choice.connection);
-  app.add_option("--model", choice.cluster.model,
-                 "Model to serve only for this command, instead of using a running server")
+  app.add_option(
+         "--model", choice.cluster.model,
+         "Model to serve for this command only. Without it, the command uses a running server")
       ->type_name("MODEL")
       ->excludes(server);
   AddStageFlags(app, choice.cluster);

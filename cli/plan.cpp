@@ -88,11 +88,12 @@ void AddPlan(CLI::App& app, Command& command) {
   auto options = std::make_shared<PlanFlags>();
   CLI::App* plan = app.add_subcommand(
       "plan",
-      "Estimates a model's memory and speed on GPUs that this machine need not have: layers of "
-      "each stage, weights, KV cache, tokens per second. A folder with only config.json is enough. "
-      "Exits with 1 if the model does not fit");
+      "Estimates a model's memory and speed on GPUs. This machine needs no GPU. Prints layers of "
+      "each stage, weights, KV cache and tokens per second. A folder with only config.json is "
+      "enough. Exits with 1 if the model does not fit");
   plan->add_option("model", options->check.model, kModelHelp)->type_name("MODEL")->required();
-  plan->add_option("--stages", options->check.n_stages, "Pipeline stages, one GPU each")
+  plan->add_option("--stages", options->check.n_stages,
+                   "Number of pipeline stages, each with one GPU")
       ->type_name("N")
       ->check(Between(1, 256))
       ->capture_default_str();
@@ -102,36 +103,35 @@ void AddPlan(CLI::App& app, Command& command) {
         return plan::FindGpu(name) ? "" : fmt::format("unknown GPU; known are {}", GpuNames());
       })
       ->capture_default_str();
-  plan->add_option("--context", options->plan.context_tokens,
-                   "Tokens of a sequence, prompt and answer together [the model's context length]")
+  plan->add_option(
+          "--context", options->plan.context_tokens,
+          "Length of a sequence in tokens, prompt and answer together [the model's context length]")
       ->type_name("N")
       ->check(MoreThanZero());
   plan->add_option("--prompt-tokens", options->plan.prompt_tokens,
-                   "How many of them are the prompt's. Then the tokens per second of many requests "
-                   "at once are those of their answers, with their prompts computed in the same "
-                   "time [0: prompts take no time]")
+                   "Number of prompt tokens among them. The rate of many concurrent requests then "
+                   "includes the time to compute their prompts, and counts only the tokens of "
+                   "their answers [0: prompts take no time]")
       ->type_name("N")
       ->check(MoreThanZero());
   plan->add_option("--memory-fraction", options->plan.memory_fraction,
-                   "Share of the GPU's memory to use")
+                   "Share of the GPU's memory that a worker may use")
       ->check(Between(0.1, 1.0))
       ->capture_default_str();
   FlagTable table(*plan);
   table.AddSize("--kv-memory", options->plan.kv_memory_bytes,
                 "Memory for the KV cache of each stage, as for `serve` [all memory that is left]");
-  table.AddSwitch(
-      "--prefix-cache", options->plan.saves_states,
-      "As for `serve`. While it is on, recurrent layers keep more states than one for each "
-      "sequence [on]");
+  table.AddSwitch("--prefix-cache", options->plan.saves_states,
+                  "Plan with the prefix cache on or off, as for `serve`. With the cache, recurrent "
+                  "layers keep more than one state for each sequence [on]");
   plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens,
                    "Maximum number of tokens in one step")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();
   plan->add_option("--max-sequences", options->plan.max_sequences,
-                   "Maximum number of sequences that run at the same time [256; on several GPUs "
-                   "the larger of "
-                   "1024 and 256 per stage]")
+                   "Maximum number of sequences that run at the same time [256; on several GPUs, "
+                   "the larger of 1024 and 256 per stage]")
       ->type_name("N")
       ->check(MoreThanZero());
   DeclareDType(table, options->check.config);

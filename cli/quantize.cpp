@@ -36,18 +36,21 @@ int Quantize(const quantize::QuantizeOptions& options) {
 
 void AddQuantize(CLI::App& app, Command& command) {
   auto options = std::make_shared<quantize::QuantizeOptions>();
-  CLI::App* quantize = app.add_subcommand(
-      "quantize",
-      "Writes a quantized copy of a checkpoint, in the form of compressed-tensors, which "
-      "transformers and vLLM read too. Served, it gives the tokens of `serve MODEL --quantize`");
+  CLI::App* quantize =
+      app.add_subcommand("quantize",
+                         "Writes a quantized copy of a checkpoint in the compressed-tensors "
+                         "format. transformers and vLLM read it, too. `serve` gives the same "
+                         "tokens with the copy as with --quantize and the original");
   quantize->add_option("model", options->model, kModelHelp)->type_name("MODEL")->required();
-  quantize->add_option("out", options->out, "New folder of the copy")->type_name("OUT")->required();
+  quantize->add_option("out", options->out, "New folder for the copy")
+      ->type_name("OUT")
+      ->required();
   const std::map<std::string, Code> codes = {
       {"fp8", Code::kFp8}, {"int8", Code::kInt8}, {"int4", Code::kInt4}};
   quantize
       ->add_option_function<std::string>(
           "--format", [options, codes](const std::string& word) { options->code = codes.at(word); },
-          "fp8: a scale per row; int8 and int4: a scale per 128 inputs")
+          "Format of the weights. fp8: one scale per row; int8 and int4: one scale per 128 inputs")
       ->type_name("FORMAT")
       ->check(CLI::IsMember(std::vector<std::string>{"fp8", "int8", "int4"}))
       ->required();

@@ -77,30 +77,35 @@ int Add(const ReplicaFlags& flags) {
 void AddReplicas(CLI::App& app, Command& command) {
   auto flags = std::make_shared<ReplicaFlags>();
   CLI::App* replicas = app.add_subcommand(
-      "replicas", "Lists, drains or adds replicas of a running server. The others serve meanwhile");
+      "replicas",
+      "Lists, drains or adds replicas of a running server. The other replicas serve meanwhile");
   replicas->require_subcommand(1);
   const auto add = [&](const char* name, const char* help, int (*run)(const ReplicaFlags&)) {
     CLI::App* const one = replicas->add_subcommand(name, help);
-    one->add_option("--control", flags->control, "Socket that the server was given as --control")
+    one->add_option("--control", flags->control,
+                    "Socket of the server: the value of its flag --control")
         ->type_name("PATH")
         ->required();
     one->callback([flags, run, &command] { command = [flags, run] { return run(*flags); }; });
     return one;
   };
-  add("list", "Prints a line for each replica: its number, requests, workers and state", List);
-  CLI::App* const drain =
-      add("drain",
-          "Gives new requests to other replicas, waits until this one has none left, and releases "
-          "its workers. The last replica that works cannot be drained",
-          Drain);
-  drain->add_option("replica", flags->replica, "Its number")->type_name("N")->required();
+  add("list", "Prints one line per replica: number, requests, workers and state", List);
+  CLI::App* const drain = add(
+      "drain",
+      "Drains a replica. New requests go to other replicas. The command waits until the replica "
+      "has no requests left, and releases its workers. The last working replica cannot be drained",
+      Drain);
+  drain->add_option("replica", flags->replica, "Number of the replica")->type_name("N")->required();
   drain->add_flag("--move", flags->move,
-                  "Running requests go on at other replicas at once, and are not waited for");
-  CLI::App* const adding = add(
-      "add", "Loads the model into the workers of one more replica, which then gets requests", Add);
+                  "Move running requests to other replicas at once, instead of waiting for them");
+  CLI::App* const adding = add("add",
+                               "Adds a replica. The command loads the model into its workers, and "
+                               "the replica then gets requests",
+                               Add);
   adding
       ->add_option("--workers", flags->workers,
-                   "Addresses of its workers, by stage (default: `stagecoach serve` starts them)")
+                   "Addresses of the replica's workers, in the order of the stages (default: "
+                   "`stagecoach serve` starts the workers)")
       ->delimiter(',')
       ->type_name("HOST:PORT,...");
 }

@@ -101,13 +101,14 @@ int Run(const RunFlags& flags) {
 
 void AddRun(CLI::App& app, Command& command) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* run = app.add_subcommand(
-      "run",
-      "Serves a model for this command alone: for a conversation in the terminal, or with PROMPT "
-      "for one answer on standard output");
+  CLI::App* run =
+      app.add_subcommand("run",
+                         "Serves a model for this command only. With PROMPT, prints one answer to "
+                         "standard output. Without it, starts a conversation in the terminal");
   run->add_option("model", flags->server.cluster.model, kModelHelp)->type_name("MODEL")->required();
   run->add_option("prompt", flags->prompt,
-                  "Message to answer; -: standard input. Text that is piped in follows it")
+                  "Message to answer. -: read it from standard input. Text that is piped in is "
+                  "appended to it")
       ->type_name("PROMPT");
   AddChatFlags(*run, flags->chat);
   AddStageFlags(*run, flags->server.cluster);

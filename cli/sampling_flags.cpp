@@ -56,16 +56,16 @@ void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
   };
   add("--max-tokens", &Params::set_max_tokens,
       "Maximum number of new tokens (default: up to the end of the context)");
-  add("--min-tokens", &Params::set_min_tokens, "Do not end before this many new tokens");
+  add("--min-tokens", &Params::set_min_tokens, "Minimum number of new tokens");
   for (const SamplingNumber& number : kSamplingNumbers) AddNumber(app, sampling, number);
-  add("--seed", &Params::set_seed, "Random seed; the same seed gives the same tokens");
+  add("--seed", &Params::set_seed, "Random seed. The same seed gives the same tokens");
   add("--n", &Params::set_n, "Number of choices for the prompt")->check(MoreThanZero());
   app.add_option_function<std::vector<std::string>>(
          "--stop",
          [&sampling](const std::vector<std::string>& stops) {
            for (const std::string& stop : stops) sampling.add_stop(stop);
          },
-         "End generation before this text. Can be given several times")
+         "Text that ends generation. The answer does not contain it. Can be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   app.add_option_function<std::vector<int32_t>>(
@@ -79,14 +79,14 @@ void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
       ->allow_extra_args(false);
   app.add_flag_function(
       "--ignore-eos", [&sampling](int64_t) { sampling.set_ignore_eos(true); },
-      "Ignore the model's end token and generate up to --max-tokens");
+      "Ignore the model's end token, and generate up to --max-tokens");
   app.option_defaults()->group("Options");
 }
 
 void AddLogprobFlags(CLI::App& app, v1::SamplingParams& sampling) {
   app.option_defaults()->group("Sampling");
   AddSetter(app, sampling, "--logprobs", &v1::SamplingParams::set_logprobs,
-            "Return the log-probability of each new token and of the N most likely ones");
+            "Return the log-probabilities of each new token and of the N most likely tokens");
   app.add_option_function<std::string>(
          "--prompt-logprobs",
          [&sampling](const std::string& text) {
@@ -96,7 +96,8 @@ void AddLogprobFlags(CLI::App& app, v1::SamplingParams& sampling) {
            }
            sampling.set_prompt_logprobs(n);
          },
-         "The same for the prompt's tokens; without N only the prompt's tokens themselves")
+         "Return the same for the prompt's tokens. Without N, return only the prompt's tokens "
+         "themselves")
       ->type_name("[N]")
       ->expected(0, 1);
   app.option_defaults()->group("Options");

@@ -132,26 +132,23 @@ void AddServe(CLI::App& app, Command& command) {
   options->serve.http = "127.0.0.1:8000";
   CLI::App* serve = app.add_subcommand(
       "serve",
-      "Serves a model: starts one worker process per stage and a router. When requests can be "
-      "served, it prints \"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\"");
+      "Serves a model. Starts a router, and one worker process per stage. When the server is "
+      "ready, prints \"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\"");
   serve->add_option("model", options->model, kModelHelp)->type_name("MODEL")->required();
   AddStageFlags(*serve, *options);
-  serve
-      ->add_option("--log-level", options->log_level,
-                   "Least severe level that router and workers log")
+  serve->add_option("--log-level", options->log_level, "Lowest level that router and workers log")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();
   serve
       ->add_option("--spares", options->n_spares,
-                   "Worker processes that wait for a lost stage's place, for each device, and so "
-                   "shorten a recovery. They hold no weights and no KV cache")
+                   "Number of spare workers for each device. A spare takes the place of a lost "
+                   "stage, so recovery is faster. Spares hold no weights and no KV cache")
       ->type_name("N")
       ->check(Between(0, 256))
       ->capture_default_str();
   AddServeFlags(*serve, options->serve);
-  serve->footer(
-      "If the port of an address that is not given is taken, the server takes the next free one.");
+  serve->footer("If a default port is in use, the server takes the next free port.");
   serve->callback([given, serve, &command] {
     const auto is_default = [serve](const char* flag) {
       return serve->get_option(flag)->count() == 0;

@@ -13,18 +13,18 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
   for (const NumaNode& node : NumaNodes()) options.numa_nodes.push_back(node.id);
   app.add_option(
          "--stages", options.n_stages,
-         "Pipeline stages: the number of worker processes over which the model's layers are split")
+         "Number of pipeline stages. Each is a worker process with a part of the model's layers")
       ->type_name("N")
       ->check(Between(1, 256))
       ->capture_default_str();
   app.add_option("--device", options.device,
-                 "Compute device of the workers: cpu, or cuda with one GPU per worker")
+                 "Device of the workers: cpu, or cuda with one GPU per worker")
       ->type_name("DEVICE")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app.add_option("--devices", options.devices,
-                 "CUDA device of each stage, such as 0,1,4; with --replicas, those of the first "
-                 "replica, then those of the next one, and so on (default: 0,1,2,...)")
+                 "CUDA device of each stage, such as 0,1,4. With --replicas, give the devices of "
+                 "the first replica, then those of the second, and so on (default: 0,1,2,...)")
       ->type_name("N,N...")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -33,8 +33,8 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
   DeclareWorkerFlags(table, options.worker);
   app.get_option("--disturb")->group("");
   app.add_option("--threads-per-worker", options.threads_per_worker,
-                 "Compute threads of each worker (default: an equal share of the cores; all cores "
-                 "of its replica if there are fewer than four per stage)")
+                 "Number of compute threads of each worker (default: an equal share of the "
+                 "replica's cores; all of them if there are fewer than four per stage)")
       ->type_name("N")
       ->check(MoreThanZero());
 }

@@ -14,7 +14,7 @@ class Option;
 namespace stagecoach::cli {
 
 inline constexpr const char* kModelHelp =
-    "Folder with config.json, weights and tokenizer, a .gguf file, or org/name in the local "
+    "Folder with config.json, weights and tokenizer; a .gguf file; or org/name in the local "
     "Hugging Face cache";
 
 // Adds the flags for stages, devices, links between stages and compute threads.

@@ -12,7 +12,7 @@ namespace stagecoach::cli {
 void AddShellCompletion(CLI::App& app, Command& command) {
   auto shell = std::make_shared<std::string>();
   CLI::App* completion = app.add_subcommand(
-      "completion", "Prints a script that completes commands, flags and their values in a shell");
+      "completion", "Prints a shell script that completes commands, flags and their values");
   completion->add_option("shell", *shell, "Shell that reads the script")
       ->type_name("SHELL")
       ->required()

@@ -55,23 +55,23 @@ void AddTimeline(CLI::App& app, Command& command) {
   auto flags = std::make_shared<Flags>();
   CLI::App* timeline = app.add_subcommand(
       "timeline",
-      "Draws the last steps of a pipeline, one lane per stage over time, from the files that "
+      "Draws the last steps of a pipeline over time, with one lane per stage. Reads the files that "
       "router and workers write on SIGUSR1 or when they crash (--flight-recorder)");
-  timeline->add_option("files", flags->files, "Flight recorder files of one or more programs")
+  timeline->add_option("files", flags->files, "Flight recorder files, of one or more programs")
       ->type_name("FILE")
       ->required();
   timeline
-      ->add_option("--format", flags->format,
-                   "svg: a drawing; chrome: events for chrome://tracing and Perfetto")
+      ->add_option(
+          "--format", flags->format,
+          "Output format. svg: a drawing; chrome: events for chrome://tracing and Perfetto")
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"svg", "chrome"}))
       ->capture_default_str();
-  timeline
-      ->add_option("--steps", flags->n_steps, "Number of steps to draw, counted from the last one")
+  timeline->add_option("--steps", flags->n_steps, "Number of steps to draw, up to the last one")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();
-  timeline->add_option("-o,--output", flags->output, "Output file; -: standard output")
+  timeline->add_option("-o,--output", flags->output, "Output file. -: standard output")
       ->type_name("FILE")
       ->capture_default_str();
   timeline->callback([flags, &command] { command = [flags] { return Run(*flags); }; });

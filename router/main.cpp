@@ -330,28 +330,27 @@ int main(int argc, char** argv) {
   ShutdownSignals signals;
   signals.SecondEnds();
   router::Flags flags;
-  CLI::App app("Serves a model with the workers that run its pipeline stages.",
-               "stagecoach-router");
+  CLI::App app("Serves a model through workers that run its pipeline stages.", "stagecoach-router");
   app.add_option("--model", flags.model,
-                 "Folder with config.json, weights and tokenizer, a .gguf file, or org/name in the "
-                 "local Hugging Face cache")
+                 "Model: a folder with config.json, weights and tokenizer; a .gguf file; or "
+                 "org/name in the local Hugging Face cache")
       ->required()
       ->type_name("DIR");
   app.add_option("--stages", flags.stages,
-                 "Addresses of the workers, in stage order; with --replicas, those of the first "
-                 "replica, then those of the next one, and so on")
+                 "Addresses of the workers, in the order of the stages. With --replicas, give the "
+                 "workers of the first replica, then those of the second, and so on")
       ->required()
       ->delimiter(',')
       ->type_name("HOST:PORT,...");
   app.add_option("--log-level", flags.log_level,
-                 "Least severe level to log: trace, debug, info, warning or error")
+                 "Lowest level to log: trace, debug, info, warning or error")
       ->capture_default_str();
   app.add_option("--exit-with-parent", flags.parent,
-                 "Exit when the process with this id, the one that started this program, exits")
+                 "Id of the parent process. This program exits when the parent exits")
       ->type_name("PID");
   app.add_option("--launcher-socket", flags.launcher_socket,
-                 "Inherited socket at which the launcher tells the addresses of workers that the "
-                 "router asks for")
+                 "Inherited socket of the launcher. The router asks there for workers, and gets "
+                 "their addresses")
       ->type_name("FD");
   AddInternalFlags(app, flags.internal);
   AddServeFlags(app, flags.serve);

@@ -287,47 +287,48 @@ int Main(int argc, char** argv) {
   ShutdownSignals signals;
   Flags flags;
   CLI::App app(
-      "One pipeline stage of a stagecoach cluster. It waits for a router, which tells it the "
-      "layers to load.",
+      "Runs one pipeline stage. The worker waits for a router, which tells it the layers to load.",
       "stagecoach-worker");
   app.set_version_flag("--version", std::string("stagecoach-worker ") + kVersion);
-  app.add_option("--listen", flags.listen,
-                 "Address HOST:PORT of the gRPC server. Port 0 picks a free port")
+  app.add_option(
+         "--listen", flags.listen,
+         "Address HOST:PORT of the worker's gRPC server. With port 0 the system picks a free port")
       ->capture_default_str();
   AddInternalFlags(app, flags.internal);
   app.add_flag("--insecure-no-secret", flags.insecure_no_secret,
-               "Allow --listen on an address that other machines can reach without a "
-               "--secret-file. Everyone who can reach the port then controls the worker");
+               "Let a worker without a --secret-file listen on an address that other machines can "
+               "reach. Everyone who reaches the port can then control the worker");
   app.add_option("--device", flags.device, "Compute device: cpu, cuda or cuda:N")
       ->capture_default_str();
-  app.add_option("--threads", flags.n_threads, "Compute threads; 0: one per core")
+  app.add_option("--threads", flags.n_threads, "Number of compute threads. 0: one per core")
       ->check(Between(0, 1024))
       ->capture_default_str();
   app.add_option("--numa-node", flags.numa_node,
-                 "NUMA node whose cores and memory are used; -1: all cores, with memory "
+                 "NUMA node whose cores and memory the worker uses. -1: all cores, and memory "
                  "interleaved over all nodes")
       ->check(Between(-1, 1023))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level,
-                 "Least severe level to log: trace, debug, info, warning or error")
+                 "Lowest level to log: trace, debug, info, warning or error")
       ->capture_default_str();
-  app.add_option("--metrics", flags.metrics,
-                 "Address HOST:PORT of a Prometheus page /metrics of only this stage; the router's "
-                 "page has all stages. Port 0 picks a free port; \"off\": no page")
+  app.add_option(
+         "--metrics", flags.metrics,
+         "Address HOST:PORT of a Prometheus page /metrics with only this stage. The router's page "
+         "has all stages. With port 0 the system picks a free port. \"off\": no page")
       ->capture_default_str();
   FlagTable table(app);
   DeclareObservationFlags(table, flags.observation);
   DeclareWorkerFlags(table, flags.worker);
   app.add_option("--exit-with-parent", flags.parent,
-                 "Exit when the process with this id, the one that started this program, exits")
+                 "Id of the parent process. This program exits when the parent exits")
       ->type_name("PID");
-  app.add_option(
-         "--memory-store", flags.memory_store,
-         "Inherited socket of the launcher's store, which holds this stage's memory for its "
-         "replacement")
+  app.add_option("--memory-store", flags.memory_store,
+                 "Inherited socket of the launcher's store. The store keeps this stage's memory "
+                 "for its replacement")
       ->type_name("FD");
-  app.add_flag("--spare", flags.is_spare,
-               "Start, and then wait on --memory-store for the address of --listen")
+  app.add_flag(
+         "--spare", flags.is_spare,
+         "Start as a spare. The worker waits on --memory-store for the address at which it listens")
       ->needs("--memory-store");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);

@@ -18,36 +18,37 @@ namespace {
 void DeclareNetworkFlags(FlagTable& table, FrontEndFlags& flags) {
   table
       .Add("--grpc", flags.grpc,
-           "Address of the gRPC API. Port 0 picks a free port; \"off\" disables gRPC")
+           "Address of the gRPC API. With port 0 the system picks a free port. \"off\" turns gRPC "
+           "off")
       ->type_name("HOST:PORT")
       ->check(AddressOrOff())
       ->capture_default_str();
   table
       .Add("--metrics", flags.metrics,
-           "Address of the Prometheus page /metrics. Port 0 picks a free port")
+           "Address of the Prometheus page /metrics. With port 0 the system picks a free port")
       ->type_name("HOST:PORT")
       ->check(Address())
       ->capture_default_str();
   table
       .Add("--served-name", flags.served_name,
-           "Model name that clients see (default: the model folder's name)")
+           "Name of the model for clients (default: the name of the model's folder)")
       ->type_name("NAME");
 }
 
 void DeclareAccessFlags(FlagTable& table, AccessFiles& files) {
   table
       .Add("--api-keys", files.api_keys,
-           "File with the API keys that clients must send over HTTP and gRPC, one per line: "
-           "KEY [tenant=NAME] [weight=N] [max_priority=N] [requests_per_minute=N] (default: "
-           "no key is needed)")
+           "File with API keys. Clients must send one of them over HTTP and gRPC. Each line of the "
+           "file is: KEY [tenant=NAME] [weight=N] [max_priority=N] [requests_per_minute=N] "
+           "(default: clients need no key)")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
-  CLI::Option* cert =
-      table
-          .Add("--tls-cert", files.tls_cert,
-               "Certificate chain (PEM) of the server; HTTP and gRPC then use TLS. Needs --tls-key")
-          ->type_name("FILE")
-          ->check(CLI::ExistingFile);
+  CLI::Option* cert = table
+                          .Add("--tls-cert", files.tls_cert,
+                               "Certificate chain (PEM) of the server. HTTP and gRPC then accept "
+                               "only TLS. Needs --tls-key")
+                          ->type_name("FILE")
+                          ->check(CLI::ExistingFile);
   CLI::Option* key = table.Add("--tls-key", files.tls_key, "Private key (PEM) of the certificate")
                          ->type_name("FILE")
                          ->check(CLI::ExistingFile);
@@ -57,52 +58,53 @@ void DeclareAccessFlags(FlagTable& table, AccessFiles& files) {
 
 void DeclareHttpLimits(FlagTable& table, HttpLimitFlags& limits) {
   table.AddSize("--http-max-body", limits.max_body_bytes,
-                "Largest body of an HTTP request [16MiB]");
+                "Maximum size of an HTTP request's body [16MiB]");
   table.AddSize("--http-max-header", limits.max_header_bytes,
-                "Largest header of an HTTP request [32KiB]");
+                "Maximum size of an HTTP request's header [32KiB]");
   table
       .Add("--http-max-connections", limits.max_connections,
-           "Maximum number of HTTP connections, and so HTTP streams, that are open at the "
-           "same time; more are refused")
+           "Maximum number of open HTTP connections. Each HTTP stream needs one. The server "
+           "refuses more")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();
   table
       .Add("--http-max-client-connections", limits.max_client_connections,
-           "Maximum number of HTTP connections from one client address. A proxy in front of "
-           "the server counts as one client: raise it there")
+           "Maximum number of HTTP connections from one client address. A proxy counts as one "
+           "client, so raise this limit behind a proxy")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();
   table
-      .AddSeconds("--http-timeout", limits.header_timeout,
-                  "Timeout in seconds for an HTTP client to begin a request, to send its header, "
-                  "and to take some of its answer. The body may take twice as long")
+      .AddSeconds(
+          "--http-timeout", limits.header_timeout,
+          "Timeout in seconds for each of these actions of an HTTP client: begin a request, send "
+          "its header, read some of the answer. The timeout for sending the body is twice as long")
       ->check(MoreThanZero());
   table
       .AddSeconds("--http-idle-timeout", limits.idle_timeout,
-                  "Seconds for which an idle HTTP connection is kept open between two requests. It "
-                  "must be longer than that of a proxy in front of the server")
+                  "Seconds after which the server closes an idle HTTP connection. Behind a proxy, "
+                  "set this longer than the proxy's own timeout")
       ->check(MoreThanZero());
   table
       .AddSeconds("--sse-keep-alive-interval", limits.keep_alive_interval,
-                  "Seconds of silence after which an HTTP stream sends a comment, so that proxies "
-                  "do not close a waiting stream; 0 disables it")
+                  "Seconds without output after which an HTTP stream sends a comment. The comment "
+                  "keeps proxies from closing a stream that waits. 0 turns this off")
       ->check(Between(0.0, 86'400.0));
 }
 
 void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
   table
       .AddSeconds("--resume-time", limits.keep,
-                  "Seconds for which a resumable stream keeps running and is stored while no "
-                  "client reads it; 0: streams are not resumable")
+                  "Seconds for which a resumable stream runs and its output is kept while no "
+                  "client reads it. 0: no stream is resumable")
       ->check(Between(0.0, 86'400.0));
   table.AddSize("--resume-memory", limits.max_bytes,
-                "Memory for the stored output of all resumable streams together [64MiB]");
+                "Maximum memory for the output that all resumable streams together keep [64MiB]");
   table
       .Add("--resume-streams", limits.max_streams,
-           "Maximum number of resumable streams at the same time, including ended ones that "
-           "are still stored")
+           "Maximum number of resumable streams. Streams that have ended count as long as their "
+           "output is kept")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();
@@ -111,53 +113,51 @@ void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
 void DeclareResponseLimits(FlagTable& table, ResponseLimits& limits) {
   table
       .AddSeconds("--response-time", limits.keep,
-                  "Seconds since its last use for which a response of /v1/responses can be "
-                  "continued by its id; 0: responses are not kept")
+                  "Seconds for which the server keeps a response of /v1/responses after its last "
+                  "use. A client can continue a kept response by its id. 0: the server keeps none")
       ->check(Between(0.0, 2'592'000.0));
   table.AddSize("--response-memory", limits.max_bytes,
-                "Memory for all kept responses and their conversations [64MiB]");
+                "Maximum memory for all kept responses with their conversations [64MiB]");
 }
 
 void DeclareJournalFlags(FlagTable& table, JournalFlags& flags) {
   table
       .Add("--journal", flags.place,
-           "Where the journal of resumable streams is: a folder on a local file system, or the URL "
-           "of "
-           "a Redis, redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?name=NAME], rediss:// with "
-           "TLS. A "
-           "router that is killed is started again, takes over the loaded workers and goes on with "
-           "the "
-           "streams; with Redis also on another machine. One router per folder or NAME (default: "
-           "streams end with the router)")
+           "Place of the journal, which stores the resumable streams. It is a folder on a local "
+           "file system, or a Redis: redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?name=NAME], "
+           "or rediss:// for TLS. If the router is killed, the next router takes over the loaded "
+           "workers and continues the streams. With Redis, the next router can run on another "
+           "machine. Each folder or NAME is for one router (default: no journal; streams end with "
+           "the router)")
       ->type_name("DIR|URL")
       ->envname("STAGECOACH_JOURNAL");
   table.AddSize("--journal-size", flags.max_bytes,
-                "Largest size of the journal; the oldest streams are given up when it is full "
-                "[256MiB]");
+                "Maximum size of the journal. A full journal drops the oldest streams [256MiB]");
 }
 
 void DeclareKvEventFlags(FlagTable& table, KvEventFlags& flags) {
   CLI::Option* endpoint =
       table
-          .Add("--kv-events", flags.endpoint,
-               "Where to publish which prompts the prefix cache holds, in vLLM's form, for routers "
-               "that choose between servers by it, such as llm-d's: tcp://*:PORT listens for "
-               "them, tcp://HOST:PORT connects to one that listens. The events contain the "
-               "prompts' tokens, and anybody who reaches the port can read them (default: nothing "
-               "is published)")
+          .Add(
+              "--kv-events", flags.endpoint,
+              "Endpoint that publishes KV events: which prompts the prefix cache holds. The events "
+              "have vLLM's format. Routers that choose a server by its prefix cache read them, "
+              "such as llm-d's. tcp://*:PORT listens for subscribers; tcp://HOST:PORT connects to "
+              "a subscriber that listens. The events contain the prompts' tokens, and everyone who "
+              "reaches the port can read them (default: the server publishes nothing)")
           ->type_name("ENDPOINT")
           ->check(ZmqEndpoint());
   table
       .Add("--kv-events-replay", flags.replay,
-           "Where to listen for those who have missed KV events: they can ask for the last 10,000 "
-           "batches, but no more than 64 MiB (default: past events cannot be asked for)")
+           "Endpoint at which subscribers can ask for KV events that they missed. The server keeps "
+           "the last 10,000 batches, up to 64 MiB (default: it keeps none)")
       ->type_name("ENDPOINT")
       ->check(ZmqEndpoint())
       ->needs(endpoint);
   table
       .Add("--kv-events-topic", flags.topic,
-           "Topic of the KV events. llm-d wants kv@HOST:PORT@MODEL, with the address at which it "
-           "sends requests to this server (default: empty)")
+           "Topic of the KV events. llm-d needs kv@HOST:PORT@MODEL, where HOST:PORT is the address "
+           "to which it sends requests (default: empty)")
       ->type_name("TOPIC")
       ->needs(endpoint);
 }
@@ -168,16 +168,16 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
   DeclareNetworkFlags(table, flags);
   table
       .Add("--http", flags.http,
-           "Address of the OpenAI-compatible HTTP API and the web page. Port 0 picks a free "
-           "port; \"off\" disables HTTP")
+           "Address of the OpenAI-compatible HTTP API and of the web page. With port 0 the system "
+           "picks a free port. \"off\" turns HTTP off")
       ->type_name("HOST:PORT")
       ->check(AddressOrOff())
       ->capture_default_str();
   DeclareAccessFlags(table, flags.access);
   table
       .Add("--cors", flags.cors,
-           "Origin of a web page that may use the HTTP API, such as "
-           "https://chat.example.org; * allows all. Can be given several times")
+           "Origin of a web page that may use the HTTP API, such as https://chat.example.org. * "
+           "allows every origin. Can be given several times")
       ->type_name("ORIGIN");
   DeclareHttpLimits(table, flags.http_limits);
   DeclareStreamLimits(table, flags.streams);
@@ -185,12 +185,12 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
   DeclareJournalFlags(table, flags.journal);
   DeclareKvEventFlags(table, flags.kv_events);
   table.AddSwitch("--request-log", flags.request_log,
-                  "Log one line for each request that has ended: tenant, API, tokens, times, and "
-                  "how it ended [on]");
+                  "Log one line when a request ends, with its tenant, API, tokens, times and how "
+                  "it ended [on]");
   table
       .Add("--control", flags.control,
-           "Unix socket at which `stagecoach replicas` lists, drains and adds replicas. Only this "
-           "user may open it (default: replicas cannot be changed)")
+           "Unix socket for `stagecoach replicas`, which lists, drains and adds replicas. Only the "
+           "user who runs the server can open it (default: no socket; the replicas are fixed)")
       ->type_name("PATH");
 }
 

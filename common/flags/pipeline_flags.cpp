@@ -31,26 +31,29 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
   DeclareKvDType(table, config);
   DeclareHiddenDType(table, config);
   table
-      .AddChoice(
-          "--load-format", Field(config, &Config::load_format, &Config::set_load_format),
-          kLoadFormats,
-          "auto: read the checkpoint's weights; dummy: random weights, only config.json is read")
+      .AddChoice("--load-format", Field(config, &Config::load_format, &Config::set_load_format),
+                 kLoadFormats,
+                 "Source of the weights. auto: the checkpoint; dummy: random numbers, and only "
+                 "config.json is read")
       ->type_name("FORMAT");
   table
       .Add("--merge-adapter", Field(config, &Config::adapter_dir, &Config::set_adapter_dir),
-           "Folder of a LoRA adapter that is merged into the weights while they are read. It has "
-           "adapter_config.json, and the adapter's weights unless they are in the checkpoint")
+           "Folder of a LoRA adapter. The workers merge it into the weights while they read them. "
+           "The folder has adapter_config.json, and the adapter's weights unless the checkpoint "
+           "has them")
       ->type_name("DIR")
       ->check(CLI::ExistingDirectory);
   table
       .Add("--layer-split", flags.load.layer_split,
-           "Number of layers of each stage, such as 3,5 (default: balanced)")
+           "Number of layers of each stage, such as 3,5 (default: the layers are balanced over the "
+           "stages)")
       ->type_name("N,N...")
       ->check(MoreThanZero());
   table
-      .AddChoice("--measure-stages", flags.load.measure_stages, kMeasureStages,
-                 "Measure speed and memory of each stage's device before layers are balanced, so "
-                 "that a faster or larger one gets more of them; auto: if devices differ")
+      .AddChoice(
+          "--measure-stages", flags.load.measure_stages, kMeasureStages,
+          "Measure the speed and memory of each stage's device before the layers are balanced. A "
+          "faster or larger device then gets more layers. auto: only if the devices differ")
       ->type_name("WHEN");
   table
       .Add("--chat-template", flags.chat_template,
@@ -59,8 +62,8 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
       ->check(CLI::ExistingFile);
   table
       .Add("--max-model-len", Field(config, &Config::max_model_len, &Config::set_max_model_len),
-           "Longest sequence, prompt and completion together, in tokens; 0: the limit of "
-           "config.json, reduced to what the KV memory holds")
+           "Maximum length of a sequence in tokens, prompt and completion together. 0: the limit "
+           "of config.json, reduced to what the KV cache can hold")
       ->type_name("N")
       ->check(ZeroOrMore())
       ->capture_default_str();
@@ -74,42 +77,42 @@ void DeclareMemoryFlags(FlagTable& table, Config& config) {
   table
       .Add("--memory-fraction",
            Field(config, &Config::memory_fraction, &Config::set_memory_fraction),
-           "Share of a GPU's memory that its worker may use for weights, scratch memory and "
-           "KV cache; ignored on CPUs")
+           "Share of a GPU's memory that a worker may use for weights, scratch memory and KV "
+           "cache. CPUs ignore it")
       ->type_name("F")
       ->check(Between(0.01, 1.0))
       ->capture_default_str();
   table
       .Add("--kv-store", Field(config, &Config::kv_store, &Config::set_kv_store),
-           "Store that servers of the same model share computed KV blocks through: "
-           "redis://[USER:PASSWORD@]HOST[:PORT][/DB][?ttl=SECONDS&quota=SIZE], rediss:// for TLS, "
-           "or dir:PATH "
-           "for a folder. A prompt with a prefix that another server has computed is then computed "
-           "only from where they differ (default: none)")
+           "Store through which servers of the same model share KV blocks. It is a Redis: "
+           "redis://[USER:PASSWORD@]HOST[:PORT][/DB][?ttl=SECONDS&quota=SIZE], or rediss:// for "
+           "TLS; or a folder: dir:PATH. If another server has computed the prefix of a prompt, "
+           "this server computes only the rest (default: no store)")
       ->type_name("URL")
       ->envname("STAGECOACH_KV_STORE");
-  table.AddSize("--host-kv", Field(config, &Config::host_kv_bytes, &Config::set_host_kv_bytes),
-                "Host memory of each stage that keeps KV blocks after the device has reused their "
-                "place, such as 16GiB. A prompt with their tokens is then not computed again. "
-                "Blocks of --disk-kv and --kv-store pass through it (default: 1GiB with one of "
-                "these, else none)");
+  table.AddSize(
+      "--host-kv", Field(config, &Config::host_kv_bytes, &Config::set_host_kv_bytes),
+      "Host memory of each stage for KV blocks that the device has no room for, such as 16GiB. A "
+      "prompt whose blocks are there is not computed again. Blocks of --disk-kv and --kv-store "
+      "also pass through this memory (default: 1GiB with one of these flags, else none)");
   table
       .Add("--disk-kv", Field(config, &Config::disk_kv, &Config::set_disk_kv),
-           "Folder on a disk of the workers' machine that keeps KV blocks for which --host-kv has "
-           "no room, also after a restart; all workers of the machine together use up to SIZE, "
-           "such as /mnt/kv:200GiB (default: none; without SIZE half of what is free)")
+           "Folder on a local disk for KV blocks that --host-kv has no room for, such as "
+           "/mnt/kv:200GiB. The blocks survive a restart. SIZE is the limit for all workers of the "
+           "machine together (default: no disk; without SIZE, half of the free space)")
       ->type_name("DIR[:SIZE]");
   table
       .Add("--max-sequences", Field(config, &Config::max_sequences, &Config::set_max_sequences),
-           "Maximum number of sequences that run at the same time (default: 256; on several GPUs "
+           "Maximum number of sequences that run at the same time (default: 256; on several GPUs, "
            "the larger of 1024 and 256 per stage)")
       ->type_name("N")
       ->check(MoreThanZero());
   table
-      .Add("--max-batched-tokens",
-           Field(config, &Config::max_batched_tokens, &Config::set_max_batched_tokens),
-           "Maximum number of tokens in one step, up to 262144 (default: 512; on GPUs 8192). "
-           "More speeds up prefill, but other requests wait longer for their next token")
+      .Add(
+          "--max-batched-tokens",
+          Field(config, &Config::max_batched_tokens, &Config::set_max_batched_tokens),
+          "Maximum number of tokens in one step, up to 262144 (default: 512; on GPUs 8192). A "
+          "larger number makes prefill faster, but other requests wait longer for their next token")
       ->type_name("N")
       ->check(Between(1, 262'144));
   table
@@ -126,47 +129,47 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
   Config& config = flags.load.config;
   table
       .Add("--max-waiting", scheduler.max_waiting,
-           "Maximum number of requests that may wait; more are refused with RESOURCE_EXHAUSTED")
+           "Maximum number of waiting requests. The server refuses more with RESOURCE_EXHAUSTED")
       ->type_name("N")
       ->check(ZeroOrMore())
       ->capture_default_str();
   table
       .Add("--max-waiting-tokens", scheduler.max_waiting_tokens,
-           "Maximum number of prompt tokens of all waiting requests together; each choice of "
-           "a request counts. More are refused, unless nothing else waits")
+           "Maximum number of prompt tokens of all waiting requests together. Each choice of a "
+           "request counts. The server refuses more, unless no other request waits")
       ->type_name("N")
       ->check(ZeroOrMore())
       ->capture_default_str();
-  table.AddSize(
-      "--request-memory", flags.request_memory_bytes,
-      "Router memory for all requests together: bodies and messages, prompts that are "
-      "tokenized, answers that wait for their client. Requests up to 64 KiB do not count. What "
-      "does not fit is refused. A prompt of N bytes takes about 48 N while it is tokenized "
-      "[256MiB]");
+  table.AddSize("--request-memory", flags.request_memory_bytes,
+                "Memory of the router for all requests together: bodies and messages, prompts that "
+                "are being tokenized, answers that wait for their client. Requests up to 64 KiB do "
+                "not count. The router refuses what does not fit. Tokenizing a prompt of N bytes "
+                "takes about 48 N bytes [256MiB]");
   table
       .Add("--max-logprobs", Field(config, &Config::max_logprobs, &Config::set_max_logprobs),
-           "Maximum number of most likely tokens that a request may ask for at each position")
+           "Maximum number of most likely tokens per position that a request may ask for")
       ->type_name("N")
       ->check(ZeroOrMore())
       ->capture_default_str();
   table.AddSwitch("--plan-ahead", scheduler.plan_ahead,
-                  "Plan the next step before the tokens of the last one are known; this does not "
+                  "Plan the next step before the tokens of the last step are known. This does not "
                   "change any token [on]");
   table.AddSwitch("--prefix-cache", scheduler.prefix_cache,
-                  "Keep computed KV blocks until their memory is needed. A prompt with the same "
-                  "prefix as an earlier one is then computed only from where they differ [on]");
+                  "Keep computed KV blocks until their memory is needed. If a prompt begins like "
+                  "an earlier one, only the rest of it is computed [on]");
   table
       .Add("--replicas", flags.replicas,
-           "Pipelines with the same model behind one router, each with all stages. A request goes "
-           "to the one that has computed most of its prompt and has least to do")
+           "Number of replicas: pipelines with the same model behind one router, each with all "
+           "stages. A request goes to the replica that has computed most of its prompt and has "
+           "least work")
       ->type_name("N")
       ->check(Between(1, 64))
       ->capture_default_str();
   table
       .Add("--microbatches", flags.microbatches,
-           "Groups into which the running sequences are divided for decoding, so that all stages "
-           "work at the same time. If there are several, one more is used while prompts fill the "
-           "steps (default: one per stage; 1 if the stages share their cores)")
+           "Number of groups into which the running sequences are divided for decode, so that all "
+           "stages work at the same time. If there are several groups, one more is used while "
+           "prompts fill the steps (default: one per stage; 1 if the stages share their cores)")
       ->type_name("N")
       ->check(ZeroOrMore());
   table.Add("--preempt-every", scheduler.preempt_every, "")->group("")->check(ZeroOrMore());
@@ -176,20 +179,20 @@ void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
   table
       .AddSeconds(
           "--stall-limit", flags.stall_limit,
-          "Seconds without a sign of life from a stage, or without the end of an overdue "
-          "step, after which the stage is lost. Stalls are logged at once, and `serve` replaces "
-          "a stage at once that would never go on")
+          "Seconds after which a stalled stage counts as lost. A stage is stalled if it says "
+          "nothing, or does not finish a step that is overdue. The router logs each stall at once. "
+          "`serve` does not wait for this limit if the stage could never continue")
       ->check(Between(1, 86'400));
   table
       .AddSeconds("--recovery-limit", flags.recovery_limit,
-                  "Seconds for the replacement of a lost stage to answer at the same address. "
-                  "Running requests wait and then go on. After that time, or with 0 at once, they "
-                  "end with an error that names the stage")
+                  "Seconds for which the router waits until a replacement for a lost stage answers "
+                  "at the same address. Running requests wait, and then continue. After this time "
+                  "they end with an error that names the stage. 0: they end at once")
       ->check(Between(0, 86'400));
   table
       .AddSeconds("--load-stall-limit", flags.load.load_stall_limit,
-                  "Seconds without progress of a worker's load, for example if a file system does "
-                  "not answer, after which the start ends with an error that names the file")
+                  "Seconds without progress after which a worker's load fails, for example if a "
+                  "file system does not answer. The error names the file")
       ->check(Between(1, 86'400));
 }
 
@@ -204,39 +207,37 @@ Config DefaultLoadConfig() {
 
 CLI::Option* DeclareDType(FlagTable& table, Config& config) {
   return table
-      .AddChoice(
-          "--dtype", Field(config, &Config::dtype, &Config::set_dtype), kDTypes,
-          "Data type of the weights in memory, and of the KV cache unless --kv-dtype has another; "
-          "auto: as stored in the checkpoint")
+      .AddChoice("--dtype", Field(config, &Config::dtype, &Config::set_dtype), kDTypes,
+                 "Data type of the weights in memory, and of the KV cache unless --kv-dtype is "
+                 "given. auto: the type in the checkpoint")
       ->type_name("TYPE");
 }
 
 CLI::Option* DeclareQuantize(FlagTable& table, Config& config) {
   return table
       .AddChoice("--quantize", Field(config, &Config::quantize, &Config::set_quantize), kQuantize,
-                 "Quantize the weights of linear layers while they are read, which takes less "
-                 "memory and is faster, and costs some accuracy. Embeddings, lm_head and routers "
-                 "stay as stored. On GPUs not for models with experts")
+                 "Quantize the weights of linear layers and experts while they are read. This "
+                 "takes less memory and is faster, but costs some accuracy. Embeddings, lm_head "
+                 "and routers are not quantized")
       ->type_name("FORMAT");
 }
 
 CLI::Option* DeclareKvDType(FlagTable& table, Config& config) {
   return table
       .AddChoice("--kv-dtype", Field(config, &Config::kv_dtype, &Config::set_kv_dtype), kKvDTypes,
-                 "Data type of the KV cache; auto: as --dtype; fp8: one byte per number, and a "
-                 "scale for each token and head, which halves the memory of 16 bits and costs some "
-                 "accuracy. Not for models with latent attention")
+                 "Data type of the KV cache. auto: as --dtype; fp8: one byte per number and a "
+                 "scale for each token and head. fp8 takes about half of the memory of 16 bits and "
+                 "costs some accuracy. Models with latent attention do not support it")
       ->type_name("TYPE");
 }
 
 CLI::Option* DeclareHiddenDType(FlagTable& table, Config& config) {
   return table
-      .AddChoice(
-          "--hidden-dtype", Field(config, &Config::hidden_dtype, &Config::set_hidden_dtype),
-          kHiddenDTypes,
-          "Data type in which hidden states travel from one stage to the next; bfloat16: half the "
-          "bytes, for slow links. Tokens then depend on where the model is split into stages, so "
-          "not with --batch-invariant")
+      .AddChoice("--hidden-dtype", Field(config, &Config::hidden_dtype, &Config::set_hidden_dtype),
+                 kHiddenDTypes,
+                 "Data type of the hidden states that one stage sends to the next. bfloat16 takes "
+                 "half of the bytes, for slow links. Tokens then depend on how the layers are "
+                 "split into stages, so it excludes --batch-invariant")
       ->type_name("TYPE");
 }
 
@@ -248,7 +249,7 @@ void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags) {
   DeclareObservationFlags(table, flags.observation);
   table
       .Add("--trace-sample-ratio", flags.trace_sample_ratio,
-           "Share of the requests without a traceparent that are traced")
+           "Share of requests that are traced, among those without a traceparent")
       ->type_name("F")
       ->check(Between(0.0, 1.0))
       ->capture_default_str();
