@@ -67,7 +67,7 @@ class CudaRecording final : public Recording {
 
 // Version of the results, for Numerics(). Raise it with a change after which some result has other
 // bits.
-constexpr int kNumericsVersion = 5;
+constexpr int kNumericsVersion = 6;
 
 class CudaOps final : public Ops {
  public:

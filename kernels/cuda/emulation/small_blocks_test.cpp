@@ -7,6 +7,7 @@
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/cuda/testing/attention_checks.h"
 #include "kernels/testing/latent_layer.h"
+#include "kernels/testing/stored_parts.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -51,6 +52,26 @@ TEST_CASE("Attention: large heads and many queries on a GPU with less shared mem
   simt::SetBlockSharedBytes(size_t{99} << 10);
   const absl::Cleanup back = [] { simt::SetBlockSharedBytes(simt::kUsualBlockSharedBytes); };
   CheckSequence({.n_heads = 10, .n_kv_heads = 1, .head_dim = 256}, 20, {20, 1});
+}
+
+// Fewer weights are in flight.
+TEST_CASE("FP8: one row has the same bits on a GPU with less shared memory per CTA") {
+  for (const int32_t cols : {4096, 14336}) {
+    const std::vector<StoredPart> stored = RandomParts({{32, Code::kFp8}}, cols);
+    std::vector<std::vector<float>> results;
+    for (const size_t bytes : {simt::kUsualBlockSharedBytes, size_t{163} << 10, size_t{99} << 10}) {
+      simt::SetBlockSharedBytes(bytes);
+      const absl::Cleanup back = [] { simt::SetBlockSharedBytes(simt::kUsualBlockSharedBytes); };
+      const auto ops = NewCudaOps();
+      const Matrix w = PackParts(*ops, stored, cols);
+      const Values x(*ops, RandomFloats(static_cast<size_t>(cols), 2), DType::kBF16),
+          y(*ops, std::vector<float>(32));
+      ops->Gemm({.x = x, .w = &w, .y = y, .n_rows = 1});
+      results.push_back(y.Get());
+    }
+    CHECK(results[1] == results[0]);
+    CHECK(results[2] == results[0]);
+  }
 }
 
 }  // namespace

@@ -30,6 +30,29 @@ __device__ __forceinline__ void Fp8Pairs(uint32_t word, uint32_t& first, uint32_
   Fp8Pairs<T>(word, BothHalves(kIsBF16<T> ? 0x7b80 : 0x5c00), first, second);
 }
 
+// The values of a word's bytes 0 and 1, which are inputs 0 and 2, and of bytes 2 and 3, which are
+// inputs 1 and 3: pairs of float16 values. Exact. Newer devices have an instruction for each pair,
+// with which a code for NaN gives NaN. Others give +-480 for it.
+__device__ __forceinline__ void Fp8HalfPairs(uint32_t word, uint32_t& first, uint32_t& second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  // The instruction reads either half of a register, if halves get their names like this. After a
+  // shift and a conversion, the compiler keeps the shift.
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+      "}"
+      : "=r"(first), "=r"(second)
+      : "r"(word));
+#else
+  uint32_t even, odd;
+  Fp8Pairs<F16>(word, even, odd);
+  first = (even & 0xffffu) | odd << 16;
+  second = even >> 16 | (odd & 0xffff0000u);
+#endif
+}
+
 // The value of a code.
 __device__ __forceinline__ float FloatOfFp8(uint32_t code) {
   // 2^120 corrects the exponent's bias, for subnormal codes, too.

@@ -1,6 +1,7 @@
 #include "kernels/cuda/fp8/fp8_skinny.h"
 
 #include "common/check.h"
+#include "kernels/cuda/fp8/fp8_one_row_kernel.h"
 #include "kernels/cuda/gemm/skinny_kernel.h"
 
 namespace stagecoach::kernels::cuda {
@@ -9,29 +10,37 @@ namespace {
 static_assert(kFp8Cols % Pieces<Fp8Code>::kChunk == 0);
 
 template <typename T, typename O>
-cudaError_t Multiply(const Stream& stream, const SkinnyParams& params) {
+cudaError_t Multiply(const Stream& stream, const SkinnyParams& params, bool batch_invariant) {
+  if (params.n_rows == 1 && !batch_invariant) {
+    return LaunchFp8OneRow<T, O, Kind::kPlain>(stream, params);
+  }
   return params.n_rows <= 8 ? LaunchSkinny<Fp8Code, T, O, 1, Kind::kPlain>(stream, params)
                             : LaunchSkinny<Fp8Code, T, O, 2, Kind::kPlain>(stream, params);
 }
 
 template <typename T>
-cudaError_t Multiply(const Stream& stream, const SkinnyParams& params, bool to_float) {
-  return to_float ? Multiply<T, float>(stream, params) : Multiply<T, T>(stream, params);
+cudaError_t Multiply(const Stream& stream, const SkinnyParams& params, bool to_float,
+                     bool batch_invariant) {
+  return to_float ? Multiply<T, float>(stream, params, batch_invariant)
+                  : Multiply<T, T>(stream, params, batch_invariant);
 }
 
+// A norm comes with one row only.
 template <typename T>
 cudaError_t MultiplyFused(const Stream& stream, const SkinnyParams& params, const Fp8Fused& fused) {
   if (fused.activation == nullptr) {
-    return LaunchSkinny<Fp8Code, T, T, 1, Kind::kPlain, /*kNormed=*/true>(stream, params);
+    return LaunchFp8OneRow<T, T, Kind::kPlain, /*kNormed=*/true>(stream, params);
   }
-  return fused.norm == nullptr
-             ? LaunchSkinny<Fp8Code, T, T, 1, Kind::kGated, /*kNormed=*/false>(stream, params)
-             : LaunchSkinny<Fp8Code, T, T, 1, Kind::kGated, /*kNormed=*/true>(stream, params);
+  if (fused.norm != nullptr) {
+    return LaunchFp8OneRow<T, T, Kind::kGated, /*kNormed=*/true>(stream, params);
+  }
+  return params.n_rows == 1 ? LaunchFp8OneRow<T, T, Kind::kGated>(stream, params)
+                            : LaunchSkinny<Fp8Code, T, T, 1, Kind::kGated>(stream, params);
 }
 
 }  // namespace
 
-cudaError_t Fp8Skinny(const Stream& stream, const Fp8Product& product) {
+cudaError_t Fp8Skinny(const Stream& stream, const Fp8Product& product, bool batch_invariant) {
   SC_CHECK(product.x.dtype != DType::kF32);
   const SkinnyParams params{.x = product.x.data,
                             .w = product.w.codes,
@@ -44,8 +53,8 @@ cudaError_t Fp8Skinny(const Stream& stream, const Fp8Product& product) {
                             .y_stride = product.y_stride,
                             .add_to_y = product.add_to_y};
   const bool to_float = product.y.dtype == DType::kF32;
-  return product.x.dtype == DType::kBF16 ? Multiply<BF16>(stream, params, to_float)
-                                         : Multiply<F16>(stream, params, to_float);
+  return product.x.dtype == DType::kBF16 ? Multiply<BF16>(stream, params, to_float, batch_invariant)
+                                         : Multiply<F16>(stream, params, to_float, batch_invariant);
 }
 
 bool HasFp8Fused(const Fp8Fused& fused) {

@@ -9,12 +9,13 @@
 
 namespace stagecoach::kernels::cuda {
 
-// x has 16 bits. Any number of rows; each 16 of them read the weights once. A row's result does
-// not depend on other rows.
-cudaError_t Fp8Skinny(const Stream& stream, const Fp8Product& product);
+// x has 16 bits. Any number of rows; each 16 of them read the weights once. A row's result does not
+// depend on other rows, except that a row alone has a faster kernel if not batch_invariant: it adds
+// in another order.
+cudaError_t Fp8Skinny(const Stream& stream, const Fp8Product& product, bool batch_invariant);
 
-// What one kernel does, if it supports that (gemm/skinny_gemm.h): a norm before the product, and a
-// gated activation after it. The matrix has one part, w.
+// Not batch-invariant: what one kernel does, if it supports that (gemm/skinny_gemm.h): a norm
+// before the product, and a gated activation after it. The matrix has one part, w.
 struct Fp8Fused {
   Fp8Part w;
   const NormArgs* norm;              // or null

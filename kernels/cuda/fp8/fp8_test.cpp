@@ -189,7 +189,7 @@ TEST_CASE("FP8: a gated activation after a product in FP8") {
 TEST_CASE("FP8: norms and gated activations of few rows are fused with the product") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   constexpr int32_t kRows = 304, kWidth = kRows / 2;
-  for (const int32_t cols : {64, 1088}) {
+  for (const int32_t cols : {64, 192, 1088, 4096}) {
     const std::vector<StoredPart> stored = RandomParts({{kRows, Fp8Tensor()}}, cols);
     for (const int32_t n_rows : {1, 3, 5}) {
       for (const int kind : {0, 1, 2}) {  // norm; activation; both

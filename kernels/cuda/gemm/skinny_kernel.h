@@ -96,13 +96,14 @@ struct WarpTurns {
 // Ring of a warp's weights for the next turns, in shared memory (cp.async). Each warp has its own
 // ring, so that warps do not wait for each other. Half a warp copies the piece of one row, because
 // whole cache lines arrive faster than the same bytes in half lines. In odd rows the halves of each
-// 128 bytes are swapped (XOR swizzle), so that reads of two rows hit different banks.
-template <typename W, bool kGated, int kStages>
+// 128 bytes are swapped (XOR swizzle), so that reads of two rows hit different banks. Turns:
+// WarpTurns, or what has another start.
+template <typename W, bool kGated, int kStages, typename Turns = WarpTurns<Pieces<W>::kTurn>>
 struct WeightRing {
   using P = Pieces<W>;
   static constexpr int kSlots = P::kPieceBytes / 16;  // 16-byte copies per piece
   TileRows<W, kGated> from;
-  WarpTurns<P::kTurn> turns;
+  Turns turns;
   unsigned char* memory;  // the warp's part of stage 0
   int lane, n_tiles, stride;
   int tile, chunk, turns_left;  // next to fetch; turns left in its tile

@@ -407,9 +407,9 @@ absl::Status PackedMatrices::Gemm(const GemmArgs& args, Gemms& gemms) {
           .n_rows = args.n_rows,
           .y_stride = args.w->rows,
           .add_to_y = args.add_to_y};
-      status = ToStatus(
-          type == DType::kF32 ? PlainFp8Product(*stream_, product) : Fp8Skinny(*stream_, product),
-          "Gemm");
+      status = ToStatus(type == DType::kF32 ? PlainFp8Product(*stream_, product)
+                                            : Fp8Skinny(*stream_, product, batch_invariant_),
+                        "Gemm");
       return;
     }
     const int32_t most = place.part.order != nullptr ? kPermutedRows : args.n_rows;
