@@ -34,6 +34,11 @@ struct FusedProduct {
   Activation activation = Activation::kSilu;
 };
 
+// Warps of a CTA of these kernels and of one_row.h, which split a tile's inputs, and blocks in
+// flight per warp (block_ring.h).
+inline constexpr int kRingWarps = 8;
+inline constexpr int kMostRingStages = 3, kLeastRingStages = 2;
+
 // Any number of rows, of 16 bits; each 16 of them read the weights once. A row's result does not
 // depend on other rows.
 cudaError_t FewRowsBF16(const Stream& stream, const FusedProduct& fused);

@@ -18,6 +18,7 @@
 #include "kernels/cuda/packed/expand.h"
 #include "kernels/cuda/packed/hopper_rows.h"
 #include "kernels/cuda/packed/many_rows.h"
+#include "kernels/cuda/packed/one_row.h"
 #include "kernels/cuda/packed/pack.h"
 #include "kernels/cuda/packed/packed_scratch.h"
 
@@ -302,6 +303,14 @@ absl::StatusOr<bool> PackedMatrices::Fused(const NormArgs* norm, const GemmArgs&
   return true;
 }
 
+absl::Status PackedMatrices::MultiplyFewRows(const FusedProduct& fused, DType type) const {
+  const bool is_bf16 = type == DType::kBF16;
+  if (!batch_invariant_ && SuitsOneRow(*stream_, fused)) {
+    return ToStatus((is_bf16 ? OneRowBF16 : OneRowF16)(*stream_, fused), "Gemm");
+  }
+  return ToStatus((is_bf16 ? FewRowsBF16 : FewRowsF16)(*stream_, fused), "Gemm");
+}
+
 absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType type) const {
   const bool is_bf16 = type == DType::kBF16;
   if (type == DType::kF32) return ToStatus(PlainPackedProduct(*stream_, product), "Gemm");
@@ -312,7 +321,7 @@ absl::Status PackedMatrices::MultiplyPart(const PackedProduct& product, DType ty
                     "Gemm");
   }
   if (has_few_rows || !SuitsManyRows(*stream_, product.w)) {
-    return ToStatus((is_bf16 ? FewRowsBF16 : FewRowsF16)(*stream_, {.product = product}), "Gemm");
+    return MultiplyFewRows({.product = product}, type);
   }
   const auto multiply = is_bf16 ? ManyRowsBF16 : ManyRowsF16;
   PackedProduct piece = product;
@@ -376,11 +385,13 @@ absl::Status PackedMatrices::MultiplyFused(const NormArgs* norm, const GemmArgs&
       fused.activation = activation->kind;
       fused.product.y_stride = activation->width;
     }
-    status =
-        ToStatus(gemm.n_rows <= kMostFewRows ? (is_bf16 ? FewRowsBF16 : FewRowsF16)(*stream_, fused)
-                                             : (is_bf16 ? HopperRowsBF16 : HopperRowsF16)(
-                                                   *stream_, fused, ChooseHopperRows(gemm.n_rows)),
-                 "Gemm");
+    if (gemm.n_rows <= kMostFewRows) {
+      status = MultiplyFewRows(fused, gemm.x.dtype);
+    } else {
+      status = ToStatus((is_bf16 ? HopperRowsBF16 : HopperRowsF16)(*stream_, fused,
+                                                                   ChooseHopperRows(gemm.n_rows)),
+                        "Gemm");
+    }
   });
   return status;
 }

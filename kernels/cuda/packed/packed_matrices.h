@@ -78,6 +78,8 @@ class PackedMatrices {
   absl::Status Grow(Buffer& buffer, size_t bytes);
   int32_t MostPackedRows(const Matrix& matrix) const;
   bool Expands(const GemmArgs& args) const;
+  // By a kernel for up to 16 rows. type: of 16 bits, of the inputs
+  absl::Status MultiplyFewRows(const FusedProduct& fused, DType type) const;
   absl::Status MultiplyPart(const PackedProduct& product, DType type) const;
   absl::Status MultiplyExpanded(const GemmArgs& args, Gemms& gemms);
   // Whether one kernel for packed weights also computes the norm before the product and the

@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cuda/packed/packed_matrices.h"
@@ -133,6 +134,41 @@ TEST_CASE("Packed weights: products equal the reference's") {
       CHECK(RelativeError(both.Multiply(true, n_rows, to_float, adds),
                           both.Multiply(false, n_rows, to_float, adds)) < (is_exact ? 1e-5 : 4e-3));
     }
+  }
+}
+
+// A kernel for one row converts it to float16, in which a row of such inputs has no place without a
+// factor.
+TEST_CASE("Packed weights: one row with inputs of very different sizes") {
+  const DType dtype = GENERATE(DType::kBF16, DType::kF16);
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  for (const Shape& shape : Shapes()) {
+    const std::vector<StoredPart> stored = RandomParts(shape.parts, shape.cols);
+    const Matrix w = PackParts(*ops, stored, shape.cols);
+    const Matrix w_reference = PackParts(*reference, stored, shape.cols);
+    const int largest = dtype == DType::kBF16 ? 60 : 12;
+    for (const int smallest : {-60, -12, largest}) {
+      INFO(DTypeName(dtype) << " " << NameOf(shape) << " from 2^" << smallest);
+      std::vector<float> x = RandomFloats(static_cast<size_t>(shape.cols), 2);
+      for (size_t i = 0; i < x.size(); ++i) {
+        // Each 256 inputs are of another size, and in between they are 0.
+        const int size = i / 256 % 2 == 0 ? largest : smallest;
+        x[i] = i / 64 % 4 == 3 ? 0 : std::ldexp(x[i], size);
+      }
+      const auto multiply = [&](bool on_gpu) {
+        Ops& device = on_gpu ? *ops : *reference;
+        const Values in(device, Rounded(x, dtype), dtype);
+        const Values y(device, std::vector<float>(static_cast<size_t>(shape.rows()), NAN));
+        device.Gemm({.x = in, .w = on_gpu ? &w : &w_reference, .y = y, .n_rows = 1});
+        return y.Get();
+      };
+      CHECK(RelativeError(multiply(true), multiply(false)) < 1e-5);
+    }
+    const Values zeros(*ops, std::vector<float>(static_cast<size_t>(shape.cols)), dtype);
+    const Values y(*ops, std::vector<float>(static_cast<size_t>(shape.rows()), NAN));
+    ops->Gemm({.x = zeros, .w = &w, .y = y, .n_rows = 1});
+    CHECK(y.Get() == std::vector<float>(static_cast<size_t>(shape.rows())));
   }
 }
 
