@@ -17,6 +17,8 @@ LOADS = {"decode/batch_1": speed.ITL, "server/64_at_a_time/128_256": at_a_time(6
 LONG_ANSWERS = speed.Load(one="", several="", invariant="", bench=speed.bench("throughput", 512, 1000, 1000), value=speed.output_rate,
                           unit="output tok/s", goals={}, peers={}, small=speed.bench("throughput", 4, 16, 16))
 MORE_LOADS = {"gpt-oss-20b": {"throughput/512x1000_1000": LONG_ANSWERS}, "gpt-oss-120b": {"throughput/512x1000_1000": LONG_ANSWERS}}
+# Their experts' weights are read once for all sequences, so more of them at a time give more tokens.
+FLAGS = {"gpt-oss-20b": ("--max-sequences", "512"), "gpt-oss-120b": ("--max-sequences", "512")}
 # TensorRT-LLM 1.0, one H200, its own page.
 PEERS = {"gpt-oss-20b": 13_858, "gpt-oss-120b": 6_868}
 
@@ -54,7 +56,7 @@ def checks(options):
     found = []
     ways = [*((model, (), "") for model in ACTIVE), (EXPANDABLE, EXPANDED, "expanded/")]
     for model, env, prefix in ways:
-        spec = Spec(model, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256)), env)
+        spec = Spec(model, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *FLAGS.get(model, ())), env)
         found.append(Check(f"families/{model}/{prefix}start", spec, limit_s=180, run=lambda server, results, prefix=prefix:
                            run_start(server, results, prefix)))
         found += [Check(f"families/{model}/{prefix}{name}", spec, limit_s=240,
