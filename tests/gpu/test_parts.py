@@ -11,7 +11,7 @@ import gpus
 import pytest
 import shapes
 from checks import Check, LeftOut, Options
-from parts import PARTS, gemma2_27b, kernels, kill, kv_blocks, preemption, speed, stop, waves
+from parts import PARTS, families, gemma2_27b, kernels, kill, kv_blocks, preemption, speed, stop, waves
 from results import Results
 from run import chosen, placed
 from servers import Server, ServerError, Spec
@@ -325,3 +325,20 @@ def test_no_server_starts_on_a_gpu_in_use(monkeypatch, tmp_path):
     server = Server(Spec("demo", 1), shapes.DEMO, tmp_path, "cuda", tmp_path / "log", gpus=[0])
     with pytest.raises(ServerError, match="others hold memory of its GPUs: process 4711, python3, 2000"):
         server.start(limit_s=1)
+
+
+def test_the_memory_of_a_family_is_compared_with_plan(monkeypatch, results, tmp_path):
+    program = tmp_path / "stagecoach"
+    program.write_text("""#!/bin/sh
+[ "$*" = "plan a/folder --json --prefix-cache off --context 16384 --max-sequences 512" ] || exit 1
+echo '{"stages": [{"weights_bytes": 900, "step_bytes": 100}]}'
+""")
+    program.chmod(0o755)
+    spec = Spec("gpt-oss-20b", 1, ("--load-format", "dummy", "--max-model-len", "16384", "--max-sequences", "512"))
+    server = types.SimpleNamespace(spec=spec, bin_dir=tmp_path, model_dir="a/folder", env=None, command="stagecoach serve")
+    for weights, is_met in ((880, True), (850, False), (950, False)):
+        page = {("stagecoach_stage_memory_bytes", (("kind", kind), ("stage", "0"))): value
+                for kind, value in (("weights", weights), ("scratch", 105), ("kv", 7))}
+        monkeypatch.setattr(client, "metrics", lambda _, page=page: page)
+        families.run_memory(server, results, "")
+        assert results.find("gpt-oss-20b/memory_off_plan")["met"] == is_met

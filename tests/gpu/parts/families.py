@@ -1,6 +1,12 @@
 """Shapes of this year's models with random weights, at one stage: batch 1, 64 and 256 requests at a time, prefill, each
-beside the time in which the GPU can read the weights, or multiply by them. gpt-oss-20b once more with experts expanded to 16 bits."""
+beside the time in which the GPU can read the weights, or multiply by them. gpt-oss-20b once more with experts expanded to 16 bits.
+And the memory of weights and steps, beside what `stagecoach plan` expects."""
+import json
+import subprocess
+
+import client
 from checks import Check
+from results import at_most
 from servers import Spec
 
 from parts import speed
@@ -50,6 +56,25 @@ def run_start(server, results, prefix):
     results.add(f"{server.spec.model}/{prefix}ready_after_s", server.ready_after_s, "s", f"{server.command}; random weights")
 
 
+def planned_bytes(server):
+    """What `plan` expects of weights and steps, for the flags of this server."""
+    given = dict(zip(server.spec.flags, server.spec.flags[1:]))
+    same = {"--context": given.get("--max-model-len"), "--max-sequences": given.get("--max-sequences")}
+    command = [server.bin_dir / "stagecoach", "plan", server.model_dir, "--json", "--prefix-cache", server.spec.prefix_cache,
+               *(word for flag, value in same.items() if value for word in (flag, value))]
+    plan = json.loads(subprocess.run(command, env=server.env, capture_output=True, text=True, check=True).stdout)
+    return sum(stage["weights_bytes"] + stage["step_bytes"] for stage in plan["stages"])
+
+
+def run_memory(server, results, prefix):
+    page = client.metrics(server)
+    used = sum(sum(client.by_stage(page, "stagecoach_stage_memory_bytes", kind=kind).values()) for kind in ("weights", "scratch"))
+    planned = planned_bytes(server)
+    results.add(f"{server.spec.model}/{prefix}memory_off_plan", abs(used / planned - 1),
+                f"of the {planned / 1e9:.2f} GB of weights and steps that plan expects; {used / 1e9:.2f} are used", server.command,
+                goal=at_most(0.02))
+
+
 def checks(options):
     if 1 not in options.stages:
         return []
@@ -59,6 +84,9 @@ def checks(options):
         spec = Spec(model, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *FLAGS.get(model, ())), env)
         found.append(Check(f"families/{model}/{prefix}start", spec, limit_s=180, run=lambda server, results, prefix=prefix:
                            run_start(server, results, prefix)))
+        if options.device == "cuda":  # plan is about GPUs
+            found.append(Check(f"families/{model}/{prefix}memory", spec, limit_s=30, run=lambda server, results, prefix=prefix:
+                               run_memory(server, results, prefix)))
         found += [Check(f"families/{model}/{prefix}{name}", spec, limit_s=240,
                         run=lambda server, results, name=name, prefix=prefix:
                         run_load(server, results, name, prefix, options.smoke)) for name in loads_of(model)]
