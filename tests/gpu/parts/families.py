@@ -81,7 +81,8 @@ def checks(options):
     found = []
     ways = [*((model, (), "") for model in ACTIVE), (EXPANDABLE, EXPANDED, "expanded/")]
     for model, env, prefix in ways:
-        spec = Spec(model, 1, options.flags("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *FLAGS.get(model, ())), env)
+        flags = ("--load-format", "dummy", "--max-model-len", options.small(16384, 256), *FLAGS.get(model, ()))
+        spec = Spec(model, 1, options.flags(*flags), env)
         found.append(Check(f"families/{model}/{prefix}start", spec, limit_s=180, run=lambda server, results, prefix=prefix:
                            run_start(server, results, prefix)))
         if options.device == "cuda":  # plan is about GPUs
