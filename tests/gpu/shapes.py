@@ -15,7 +15,7 @@ GOLDEN = ROOT / "tests" / "golden" / "data"
 DEMO = ROOT / "deploy" / "demo-model"
 RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
 RANDOM_GGUF = ROOT / "tests" / "bench" / "random_gguf.py"
-LIKE = {"mistral-7b": "mistral", "mistral-7b-files": "mistral", "qwen3-30b-a3b": "qwen3-moe", "opt-6.7b": "opt",
+LIKE = {"mistral-7b": "mistral", "mistral-7b-files": "mistral", "qwen3-30b-a3b": "qwen3-moe", "mixtral-8x7b": "mixtral", "opt-6.7b": "opt",
         "opt-13b": "opt", "gemma2-27b": "gemma2", "gemma2-27b-shape": "gemma2", "llama-26b-q4_k": "llama3",
         "gpt-oss-20b": "gpt-oss", "gpt-oss-120b": "gpt-oss",
         "qwen3.6-27b": "qwen3-5", "qwen3.6-35b-a3b": "qwen3-5-moe", "gemma-4-31b": "gemma4", "glm-4.7-flash": "glm4-moe-lite"}

@@ -1,4 +1,4 @@
-"""Shapes of this year's models with random weights, at one stage: batch 1, 64 and 256 requests at a time, prefill, each
+"""Shapes of this year's models, and of Mixtral, with random weights, at one stage: batch 1, 64 and 256 requests at a time, prefill, each
 beside the time in which the GPU can read the weights, or multiply by them. gpt-oss-20b once more with experts expanded to 16 bits.
 And the memory of weights and steps, beside what `stagecoach plan` expects."""
 import json
@@ -14,7 +14,7 @@ from parts.experts import PREFILL, at_a_time
 
 # Active parameters of a token, as published. The layers' 16-bit weights take two bytes each.
 ACTIVE = {"gpt-oss-20b": 3.6e9, "gpt-oss-120b": 5.1e9, "qwen3.6-27b": 27e9, "qwen3.6-35b-a3b": 3e9, "gemma-4-31b": 31e9,
-          "glm-4.7-flash": 3e9}
+          "glm-4.7-flash": 3e9, "mixtral-8x7b": 12.9e9}
 # A model whose MXFP4 experts fit in 16 bits, too, and the environment of workers that expand them.
 EXPANDABLE, EXPANDED = "gpt-oss-20b", (("STAGECOACH_PACKED_EXPERTS", "off"),)
 COPY_BYTES_PER_S, FLOPS = 4.3e12, 790e12  # of an H200
