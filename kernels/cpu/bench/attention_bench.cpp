@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/bench/cpu_bench.h"

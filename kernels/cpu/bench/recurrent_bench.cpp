@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/bench/cpu_bench.h"

@@ -182,6 +182,12 @@ class Bench {
   double bandwidth_ = 1, rate_ = 1;
 };
 
+// Products with a matrix [n, k]. adds: float32 outputs are added to.
+void BenchGemm(Bench& bench, const char* name, int32_t n, int32_t k, bool adds);
+// Quantized weights beside bfloat16 ones. The bandwidth counts stored bytes.
+void BenchPacked(Bench& bench, int32_t n, int32_t k);
+// A gated activation in the product's kernel, and the two calls that it replaces.
+void BenchGated(Bench& bench, int32_t width, int32_t k);
 void BenchFp8(Bench& bench);
 void BenchExperts(Bench& bench);
 void BenchPackedExperts(Bench& bench);
