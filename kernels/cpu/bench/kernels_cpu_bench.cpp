@@ -4,7 +4,7 @@
 // caches, Llama-3-8B and one with a KV head per query head.
 //
 //   kernels_cpu_bench [--threads N] [--seconds S] [--only
-//   gemm|quantized|experts|attention|fp8_kv|latents|recurrent|kv|sample|bandwidth]
+//   gemm|quantized|gguf|experts|attention|fp8_kv|latents|recurrent|kv|sample|bandwidth]
 //                     [--json FILE] [--cpu-time]
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/encoding/rows.h"
 #include "kernels/cpu/bench/cpu_bench.h"
 #include "kernels/cpu/bench/random_matrix.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -82,6 +83,13 @@ void BenchBandwidth(const Bench& bench) {
              passes.back() * 1e-9);
 }
 
+// One row and weights of as many bytes as the measurement of the bandwidth reads, so that no cache
+// favours either.
+void BenchLargeGemm(const Bench& bench, const Encoding& type) {
+  const auto n = static_cast<int32_t>(kReadBytes / RowBytes(type, 4096));
+  BenchGemm(bench, n, 4096, type, /*most_rows=*/1);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Speed of the CPU kernels");
   int32_t n_threads = 0;
@@ -90,9 +98,9 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   std::string json_path;
-  app.add_option(
-      "--only", only,
-      "gemm, quantized, experts, attention, fp8_kv, latents, recurrent, kv, sample or bandwidth");
+  app.add_option("--only", only,
+                 "gemm, quantized, gguf, experts, attention, fp8_kv, latents, recurrent, kv, "
+                 "sample or bandwidth");
   app.add_option("--json", json_path,
                  "file for a line of each product with one row, of latents and of FP8 caches");
   bool cpu_time = false;
@@ -123,7 +131,13 @@ int Main(int argc, char** argv) {
           Grouped(Code::kInt8, kF16, 128, true), Grouped(Code::kInt8, kBF16, 0, false),
           Grouped(Code::kFp8, kF32, 128, false), Grouped(Code::kFp8, kF32, 0, false)}) {
       BenchGemm(bench, 4096, 4096, type);
-      BenchGemm(bench, 16384, 4096, type, /*most_rows=*/16);  // more than the caches hold
+      BenchLargeGemm(bench, type);
+    }
+  }
+  if (only.empty() || only == "gguf") {
+    using enum Code;
+    for (const Code type : {kQ4_0, kQ8_0, kQ4_K, kQ5_K, kQ6_K, kIQ4_XS}) {
+      BenchLargeGemm(bench, type);
     }
   }
   if (only.empty() || only == "experts") {

@@ -84,7 +84,7 @@ double BenchSeconds() {
 }
 
 double ReadOnce(ThreadPool& pool) {
-  constexpr size_t kBytes = size_t{512} << 20, kPiece = size_t{1} << 20;
+  constexpr size_t kBytes = kReadBytes, kPiece = size_t{1} << 20;
   static const Buffer buffer = [] {
     auto allocated = AllocateCpu(kBytes);
     SC_CHECK(allocated.ok());

@@ -1,6 +1,8 @@
 // The machine's limits, measured in the same run as the kernels. Benchmarks report ratios to them.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cpu/thread_pool.h"
 
 namespace stagecoach::kernels {
@@ -10,8 +12,11 @@ namespace stagecoach::kernels {
 double BenchSeconds();
 void UseCpuTime();
 
-// Bytes per second for one read of 512 MiB, a buffer much larger than the caches, by all threads of
-// `pool`.
+// What a measurement of the bandwidth reads.
+inline constexpr size_t kReadBytes = size_t{512} << 20;
+
+// Bytes per second for one read of kReadBytes, a buffer much larger than the caches, by all threads
+// of `pool`.
 double ReadOnce(ThreadPool& pool);
 // The best of several reads.
 double ReadBandwidth(ThreadPool& pool);
