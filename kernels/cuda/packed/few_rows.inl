@@ -14,14 +14,12 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kRingWarps;
-constexpr int kUsualStages = kMostRingStages, kFewerStages = kLeastRingStages;
 constexpr int kBlocksOfMultiprocessor = 2;
 
 struct FewRowsParams {
   FusedProduct fused;
   PackedGroups groups;
-  int32_t n_stages;  // kUsualStages or kFewerStages
+  int32_t n_stages;  // kMostRingStages or kLeastRingStages
 };
 
 // A lane's inputs of a unit: row g of each tile of 8 rows.
@@ -131,7 +129,7 @@ __device__ __forceinline__ void MultiplyUnit(const UnitCodes<Type::kForm, T>& co
 // finishes one. Codes are multiplied without their scale; a group's sum is then scaled in float32.
 // kGrouped: a kernel of its own, because the other one has no register left.
 template <typename Type, typename T, int kRowTiles, bool kGrouped>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
+__global__ void __launch_bounds__(kRingWarps* kWarpThreads, kBlocksOfMultiprocessor)
     FewRowsKernel(const FewRowsParams params) {
   const FusedProduct& fused = params.fused;
   const PackedProduct& p = fused.product;
@@ -140,7 +138,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   constexpr int kRows = 8 * kRowTiles;
   // Two buffers if they fit: then no warp waits until a tile's results are written.
   constexpr int kPartials = kRowTiles == 1 ? 2 : 1;
-  __shared__ float partials[kPartials][kWarps][kRows][kTileRows + 1];
+  __shared__ float partials[kPartials][kRingWarps][kRows][kTileRows + 1];
   LetNextStart();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
   const int g = lane / 4, c = lane % 4;
@@ -180,7 +178,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
   for (int stage = 0; stage < n_stages; ++stage) ring.Fetch();
   const T* x = static_cast<const T*>(p.x);
   if (fused.norm.x != nullptr) {
-    T* const normed = reinterpret_cast<T*>(DynamicShared() + kWarps * n_stages * block_bytes);
+    T* const normed = reinterpret_cast<T*>(DynamicShared() + kRingWarps * n_stages * block_bytes);
     NormRow(fused.norm, cols, &partials[0][0][0][0], normed);
     x = normed;
   } else {
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
     lane_x[n] = x + int64_t{lane_row} * cols + InputOf<kForm>(c, 0);
   }
   // The output of each tile that this thread writes.
-  static_assert(kRows * kTileRows <= kWarps * kWarpThreads);
+  static_assert(kRows * kTileRows <= kRingWarps * kWarpThreads);
   const int row = static_cast<int>(threadIdx.x) / kTileRows;
   const int of_tile = static_cast<int>(threadIdx.x) % kTileRows;
   int y_row = first_row + row;
@@ -276,7 +274,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kBlocksOfMultiprocessor)
     if (writes) {
       float sum = 0;
 #pragma unroll
-      for (int v = 0; v < kWarps; ++v) sum += partial[v][row][of_tile];
+      for (int v = 0; v < kRingWarps; ++v) sum += partial[v][row][of_tile];
       const float rounded = ToFloat(FromFloat<T>(sum));
       if (kGrouped && fused.is_gated) {
         const int half = is_gate ? 0 : p.w.rows / 2;
@@ -307,22 +305,22 @@ cudaError_t LaunchFewRows(const Stream& stream, const FusedProduct& fused, int64
                           const PackedGroups& groups = {}) {
   const PackedProduct& product = fused.product;
   constexpr size_t kStaticBytes =
-      size_t{kRowTiles == 1 ? 2 : 1} * kWarps * 8 * kRowTiles * (kTileRows + 1) * sizeof(float);
-  const size_t stage_bytes = size_t{kWarps} * static_cast<size_t>(product.w.block_bytes());
+      size_t{kRowTiles == 1 ? 2 : 1} * kRingWarps * 8 * kRowTiles * (kTileRows + 1) * sizeof(float);
+  const size_t stage_bytes = size_t{kRingWarps} * static_cast<size_t>(product.w.block_bytes());
   const int64_t n_ctas = int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors;
   const int64_t n_turns = product.w.n_tiles() / (fused.is_gated ? 2 : 1);
   const int64_t n_strides = std::min(n_turns, CeilDiv(n_ctas, n_groups));
   const size_t normed_bytes =
       fused.norm.x != nullptr ? static_cast<size_t>(product.w.cols) * sizeof(T) : 0;
   const bool is_usual =
-      kBlocksOfMultiprocessor * (kUsualStages * stage_bytes + normed_bytes + kStaticBytes) <=
+      kBlocksOfMultiprocessor * (kMostRingStages * stage_bytes + normed_bytes + kStaticBytes) <=
       stream.block_shared_bytes;
   const FewRowsParams params{
-      .fused = fused, .groups = groups, .n_stages = is_usual ? kUsualStages : kFewerStages};
+      .fused = fused, .groups = groups, .n_stages = is_usual ? kMostRingStages : kLeastRingStages};
   // Groups of rows that run together share a tile's weights in L2.
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(n_groups), static_cast<unsigned>(n_strides)),
-      .block = kWarps * kWarpThreads,
+      .block = kRingWarps * kWarpThreads,
       .shared_bytes = static_cast<size_t>(params.n_stages) * stage_bytes + normed_bytes};
   const auto launch = [&](auto type) {
     return Launch<&FewRowsKernel<decltype(type), T, kRowTiles, kGrouped>>(stream, shape, params);

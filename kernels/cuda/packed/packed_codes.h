@@ -230,6 +230,12 @@ __device__ __forceinline__ float TimesFp8Byte(float d, uint32_t word, int i) {
   return d * ToFloat(F16{static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7f) << 7)});
 }
 
+// The scale in byte i of a word, an exponent (E8M0).
+__device__ __forceinline__ float ScaleOfExponent(uint32_t word, int i) {
+  const uint32_t exponent = word >> (8 * i) & 0xff;
+  return __uint_as_float(max(exponent << 23, 0x00400000u));  // 2^-127 is not normal
+}
+
 // The chunks with the same scale are not known to the compiler.
 inline constexpr int kAnyShift = -1;
 
@@ -319,8 +325,7 @@ struct BlockScales {
                                                        : TimesBiasedByte(d_[r], word, byte);
         }
       } else if constexpr (kForm == PackedForm::kMxFp4) {
-        const uint32_t exponent = (i < 4 ? bytes_[r].x : bytes_[r].y) >> (8 * (i % 4)) & 0xff;
-        scale[r][0] = __uint_as_float(max(exponent << 23, 0x00400000u));  // 2^-127 is not normal
+        scale[r][0] = ScaleOfExponent(i < 4 ? bytes_[r].x : bytes_[r].y, i % 4);
       } else {
         const int group = i >> shift_;
         scale[r][0] = PlainScale(scales_[r], group);
